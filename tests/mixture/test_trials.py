@@ -65,6 +65,9 @@ def rows(kind, n_samples=150, n_features=14, seed=0):
         ((500, 13), ["full", "diag", "subspace", "tied"]),
         ((500, ALWAYS_FULL + 1), ["full", "diag", "subspace", "tied"]),
         ((25, 13), ["diag", "full", "subspace"]),
+        ((23, 13), ["diag", "full"]),
+        ((23, ALWAYS_FULL + 1), ["diag"]),
+        ((23, 1000), ["diag"]),
         ((60, ALWAYS_FULL + 1), ["diag", "subspace"]),
         ((9000, ALWAYS_FULL), ["full", "diag", "subspace", "tied"]),
         ((9000, MOST_FULL), ["full", "diag", "subspace", "tied"]),
@@ -900,7 +903,9 @@ def test_scores_of_numbers_are_those_of_their_cells(monkeypatch):
 # Fewer rows than columns.
 
 
-@pytest.mark.parametrize(("n_samples", "n_features"), [(12, 9), (10, 33), (25, 45)])
+@pytest.mark.parametrize(
+    ("n_samples", "n_features"), [(12, 9), (10, 33), (8, 50), (25, 45), (10, 200)]
+)
 @pytest.mark.some(1)
 @pytest.mark.long
 def test_noise_is_one_cluster(n_samples, n_features):
@@ -933,12 +938,13 @@ def test_trials_do_not_search_columns_for_warnings(monkeypatch):
     assert np.isfinite(scores_of_laws(DPMixture(), laws_for(X), X)).all()
 
 
-@pytest.mark.parametrize(("n_samples", "n_features"), [(12, 20), (15, 64)])
+@pytest.mark.parametrize(("shape", "df", "n_clusters"), [((12, 20), 5, 2), ((15, 64), 3, 5)])
 @pytest.mark.some(1)
 @pytest.mark.long
-def test_clusters_of_noise_that_are_hardly_apart_are_named(n_samples, n_features):
-    X = np.random.default_rng(10).standard_t(5, (n_samples, n_features))
-    with pytest.warns(UserWarning, match="labels_ has 2 clusters; .* So few rows may not tell"):
+def test_clusters_of_noise_that_are_hardly_apart_are_named(shape, df, n_clusters):
+    X = np.random.default_rng(10).standard_t(df, shape)
+    words = f"labels_ has {n_clusters} clusters; .* So few rows may not tell"
+    with pytest.warns(UserWarning, match=words):
         DPMixture(n_chains=2, random_state=10).fit(X)
 
 

@@ -39,10 +39,12 @@ MANY_COLUMNS = 8
 # Full covariances are among these laws up to MOST_FULL columns, or rows times squared columns; if
 # rows are few or laws are not compared, up to ALWAYS_FULL columns.
 ALWAYS_FULL, MOST_FULL, MOST_WORK = 32, 64, 2e7
-# Prior of the mean precision if rows are fewer than twice the columns, or than FEW_ROWS. Means of
-# clusters may then be equal: otherwise every row of noise is most probable as a cluster.
+# Laws of rows fewer than twice the columns, or than FEW_ROWS, let means of clusters be equal. With
+# rows fewer than many columns the diagonal one expects as much variance inside clusters as in all
+# rows. Otherwise each column of noise makes it more probable that every row is a cluster.
 FEW_ROWS = 50
-MEANS_ALIKE = Gamma(0.5, 0.005)
+MEANS_ALIKE = {"mean_precision": Gamma(0.5, 0.005)}
+ALIKE = {**MEANS_ALIKE, "scale": Gamma(0.5, 0.25)}
 
 # Name and class of the parts, by the kind of their columns.
 PARTS = {
@@ -92,10 +94,9 @@ def laws_for(X):
         laws = [_law_of_parts(table, law, others, codes) for law in laws]
     if answers or counts:
         discrete = [*codes, *answers, *counts]
-        others = [d for d in others if d not in {*discrete, *follow}]
-        numbers = [d for d in others if d in columns]
+        numbers = [d for d in others if d in columns and d not in {*discrete, *follow}]
         follow += [*copies, *sums_among(numbers, columns, discrete)]
-        others = [d for d in others if d not in follow]
+        others = [d for d in others if d not in {*discrete, *follow}]
         law = _laws_of_shape(table.shape[0], len(others))[0]
         laws.append(_law_of_parts(table, law, others, sorted([*codes, *answers]), counts, follow))
     return laws
@@ -131,15 +132,15 @@ def _laws_of_shape(n_samples, n_features):
     tied = Gaussian(covariance_type="tied")
     if n_features < MANY_COLUMNS:
         return [full]
-    more = [subspace] if n_features > subspace.n_axes else []
-    if n_features > MOST_FULL and n_samples * n_features**2 > MOST_WORK:
+    # Fewer rows do not determine the covariances of two clusters, along axes or of columns.
+    more = [subspace] if n_features > subspace.n_axes <= n_samples / 2 else []
+    if more and n_features > MOST_FULL and n_samples * n_features**2 > MOST_WORK:
         return [*more, diagonal]
-    # Fewer rows do not determine the covariances of two clusters.
-    undetermined = n_samples < 2 * n_features
-    if undetermined or n_samples < FEW_ROWS:
-        alike = {"mean_precision": MEANS_ALIKE}
-        full.hyperpriors = diagonal.hyperpriors = tied.hyperpriors = alike
-    if not undetermined:
+    if n_samples < max(2 * n_features, FEW_ROWS):
+        full.hyperpriors = diagonal.hyperpriors = tied.hyperpriors = MEANS_ALIKE
+    if n_features > max(n_samples, ALWAYS_FULL):
+        diagonal.hyperpriors = ALIKE
+    if n_samples >= 2 * n_features:
         return [full, diagonal, *more, tied]
     return [diagonal, *more] if n_features > ALWAYS_FULL else [diagonal, full, *more]
 
@@ -201,7 +202,6 @@ class Mixed(Product):
         determine their likelihoods, and warns of floats without fractions."""
         findings = check_up(X)
         product = _of_findings(X, findings)
-
         # Covariances describe copies of numbers.
         described = "float" if laws_by_name(self, product, X) else None
         copies = [found.is_copy and found.type != described for found in findings]
