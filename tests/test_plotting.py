@@ -27,7 +27,7 @@ from support.designs import everyday
 from skdpm import DPMixture, FeatureAllocation, FiniteMixture
 from skdpm.datasets import make_cambridge_bars
 from skdpm.mixture.likelihoods import Gaussian, Product, Subspace
-from skdpm.partitions import MergeTree, coclustering_matrix, expected_loss
+from skdpm.partitions import MergeTree, coclustering_matrix, expected_loss, merge_tree
 from skdpm.plotting import (
     AdjacencyDisplay,
     ClustersDisplay,
@@ -962,6 +962,21 @@ def test_pipelines_are_taken_apart(table):
     display = draw(ClustersDisplay.from_estimator(pipeline, table, [0, 2]))
     np.testing.assert_allclose(display.points, pipeline[0].transform(table)[:, [0, 2]])
     assert len(CoclusteringDisplay.from_estimator(pipeline).rows) == len(table)
+
+
+def test_one_cluster_has_nothing_to_merge():
+    tree = draw(MergeTreeDisplay(merge_tree(np.zeros((3, 4), dtype=int), [0] * 4)).plot())
+    losses = draw(ExpectedLossDisplay(np.array([0.3]), 1).plot())
+    for ax in (tree.axes_[1], *losses.axes_):
+        assert [text.get_text() for text in ax.texts] == ["one cluster, so nothing merges"]
+    assert len(tree.axes_[0].get_yticklabels()) == 1
+
+
+def test_components_of_a_draw_are_no_point_estimate():
+    display = NumberOfClustersDisplay(np.arange(1, 3), np.full(2, 0.5), np.full((1, 2), 0.5), 2)
+    assert draw(display.plot()).estimate_.get_label() == "point estimate: 2"
+    display.what = "components"
+    assert draw(display.plot()).estimate_.get_label() == "components of labels_: 2"
 
 
 def test_columns_are_checked(model, table):

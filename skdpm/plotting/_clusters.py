@@ -291,10 +291,8 @@ def _checked_column(X, d, names):
     try:
         return numeric_column(X, d)
     except (TypeError, ValueError):
-        where = called(d, names)
-        raise ValueError(
-            f"{where} holds no numbers; choose two columns of numbers, as in columns=(0, 1)"
-        ) from None
+        what = f"{called(d, names)} holds no numbers; choose two columns of numbers"
+        raise ValueError(f"{what}, as in columns=(0, 1)") from None
 
 
 # Columns and directions in which clusters are far apart, or rows vary.

@@ -33,7 +33,7 @@ class NumberOfClustersDisplay(style.Display):
     2
 
     Dark bars are the shortest range that holds at least `level` of the posterior. A triangle marks
-    the point estimate. Draws often have a few small clusters that the estimate does not have.
+    the estimate: clusters of `labels_`, or their components. Draws often have more, small ones.
 
     Parameters
     ----------
@@ -151,7 +151,8 @@ class NumberOfClustersDisplay(style.Display):
         # The marker is above its bar, and the legend is above all bars.
         of_estimate = self.probabilities[self.counts == self.estimate].sum()
         at = self.estimate, of_estimate + 0.06 * top
-        self.estimate_ = style.mark_estimate(ax, at, self.estimate)
+        words = "components of labels_" if self.what == "components" else "point estimate"
+        self.estimate_ = style.mark_estimate(ax, at, self.estimate, words)
         high = (1.7 if self._resized else 1.32) * top
         ax.set_ylim(0.0, high)
         ax.set_yticks([tick for tick in ax.get_yticks() if tick <= min(1.0, high)])

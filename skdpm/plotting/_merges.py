@@ -238,6 +238,8 @@ def _draw_losses(ax, losses, estimate):
 
 def _number_axis(ax, n_numbers):
     ax.set_xlim(0.5, n_numbers + 0.5)
+    if n_numbers == 1:
+        ax.text(0.5, 0.75, "one cluster, so nothing merges", transform=ax.transAxes, ha="center")
     style.whole_numbers(ax.xaxis, nbins=10)
 
 

@@ -348,9 +348,9 @@ def legend_above(ax, handles, words, **options):
     )
 
 
-def mark_estimate(ax, at, estimate):
+def mark_estimate(ax, at, estimate, words="point estimate"):
     """Mark the place of a point estimate, x and y, or none, by a triangle."""
-    (triangle,) = ax.plot(*at, "v", color=ACCENT, ms=8, label=f"point estimate: {estimate}")
+    (triangle,) = ax.plot(*at, "v", color=ACCENT, ms=8, label=f"{words}: {estimate}")
     return triangle
 
 
