@@ -64,10 +64,10 @@ def rows(kind, n_samples=150, n_features=14, seed=0):
         ((500, MANY_COLUMNS), ["full", "diag", "tied"]),
         ((500, 13), ["full", "diag", "subspace", "tied"]),
         ((500, ALWAYS_FULL + 1), ["full", "diag", "subspace", "tied"]),
-        ((25, 13), ["diag", "full", "subspace"]),
-        ((23, 13), ["diag", "full"]),
-        ((23, ALWAYS_FULL + 1), ["diag"]),
-        ((23, 1000), ["diag"]),
+        ((36, 19), ["diag", "full", "subspace"]),
+        ((35, 19), ["diag", "full"]),
+        ((35, ALWAYS_FULL + 1), ["diag"]),
+        ((35, 1000), ["diag"]),
         ((60, ALWAYS_FULL + 1), ["diag", "subspace"]),
         ((9000, ALWAYS_FULL), ["full", "diag", "subspace", "tied"]),
         ((9000, MOST_FULL), ["full", "diag", "subspace", "tied"]),
@@ -911,6 +911,17 @@ def test_scores_of_numbers_are_those_of_their_cells(monkeypatch):
 def test_noise_is_one_cluster(n_samples, n_features):
     X = np.random.default_rng(n_samples).standard_normal((n_samples, n_features))
     assert DPMixture(n_chains=2, random_state=0).fit(X).n_clusters_ == 1
+
+
+@pytest.mark.long
+def test_few_rows_of_very_many_columns_keep_their_clusters():
+    rng = np.random.default_rng(0)
+    y = rng.integers(3, size=30)
+    X = rng.standard_normal((30, 1000)) + 0.4 * rng.standard_normal((3, 1000))[y]
+    model = DPMixture(n_chains=2, n_warmup=100, n_draws=50, random_state=0)
+    with pytest.warns(UserWarning, match="labels_ has 3 clusters; .* So few rows may not tell"):
+        model.fit(X)
+    assert adjusted_rand_score(y, model.labels_) == 1.0
 
 
 @pytest.mark.long

@@ -360,14 +360,14 @@ def test_messages_are_of_axes():
 def test_automatic_likelihood_of_streams():
     """Of a batch there are no axes to be told; the law of a fit stays."""
     rng = np.random.default_rng(0)
-    X = rng.standard_normal((32, 2)) @ rng.standard_normal((2, ALWAYS_FULL + 1))
+    X = rng.standard_normal((44, 2)) @ rng.standard_normal((2, ALWAYS_FULL + 1))
     X += 0.1 * rng.standard_normal(X.shape)
-    batch = DPMixture(sampler="smc", **FAST).partial_fit(X[:28]).partial_fit(X[28:])
+    batch = DPMixture(sampler="smc", **FAST).partial_fit(X[:40]).partial_fit(X[40:])
     assert type(batch.likelihood_) is Gaussian
     assert np.isfinite(batch.score_samples(X)).all()
-    fitted = DPMixture(sampler="smc", **FAST).fit(X[:28])
+    fitted = DPMixture(sampler="smc", **FAST).fit(X[:40])
     chosen = fitted.likelihood_
-    fitted.partial_fit(X[28:]).partial_fit(X[:3])
+    fitted.partial_fit(X[40:]).partial_fit(X[:3])
     assert type(fitted.likelihood_) is type(chosen) is Subspace
     np.testing.assert_array_equal(fitted.likelihood_.axes_, chosen.axes_)
 

@@ -133,7 +133,7 @@ def _laws_of_shape(n_samples, n_features):
     if n_features < MANY_COLUMNS:
         return [full]
     # Fewer rows do not determine the covariances of two clusters, along axes or of columns.
-    more = [subspace] if n_features > subspace.n_axes <= n_samples / 2 else []
+    more = [subspace] if n_features > subspace.n_axes <= n_samples / 3 else []
     if more and n_features > MOST_FULL and n_samples * n_features**2 > MOST_WORK:
         return [*more, diagonal]
     if n_samples < max(2 * n_features, FEW_ROWS):
