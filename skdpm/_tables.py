@@ -147,9 +147,8 @@ class Table:
     - `advice`: str. Advice about strings that is better than that of likelihoods.
     """
 
-    advice = ""
-
     def __init__(self, X):
+        self.advice = ""
         self.X = self._frame = X = _known_frame(X)
         refuse_repeated_names(X)
         if not isinstance(X, np.ndarray) and not hasattr(X, "iloc"):

@@ -1018,7 +1018,7 @@ def test_one_row_one_chain_one_draw():
 def test_without_label_draws(table):
     model = fitted(DPMixture(store_labels=False, point_estimate="map", n_chains=1, **SHORT), table)
     for display in (CoclusteringDisplay, ExpectedLossDisplay, MergeTreeDisplay):
-        with pytest.raises(ValueError, match=f"{display.__name__} needs.*store_labels=True"):
+        with pytest.raises(AttributeError, match=f"{display.__name__} needs.*store_labels=True"):
             display.from_estimator(model)
     draw(NumberOfClustersDisplay.from_estimator(model))
     display = draw(ClustersDisplay.from_estimator(model, table))

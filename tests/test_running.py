@@ -459,7 +459,7 @@ def test_names_that_users_try(blobs):
             question()
     with pytest.raises(TypeError, match=r"label_samples must be labels: pass model\.label_sam"):
         coclustering_matrix(estimator)
-    with pytest.raises(AttributeError, match="for_prediction has none: use the fit itself"):
+    with pytest.raises(AttributeError, match="for_prediction keeps no draws: use the fit itself"):
         estimator.for_prediction().describe()
     with pytest.raises(ValueError, match=r"as \(1, 9\) for a mean share of 0.1; got 0.1"):
         DPMixture(noise=0.1).fit(blobs)

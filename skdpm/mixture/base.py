@@ -637,7 +637,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         if self._training is None:
             raise AttributeError(
                 f"{name} needs label draws, which are kept with store_labels=True, rows in memory "
-                "and no partial_fit. A copy of for_prediction has none: use the fit itself. "
+                "and no partial_fit. A copy of for_prediction keeps no draws: use the fit itself. "
                 f"Otherwise use {instead}"
             )
 

@@ -67,6 +67,7 @@ class MergeTreeDisplay(style.Display):
         ----------
         """
         estimator, _, _ = cls._mixture(estimator)
+        cls._partitions(estimator)  # raises if they are missing
         return cls(estimator.merge_tree()).plot(ax)
 
     def plot(self, ax=None) -> Self:
