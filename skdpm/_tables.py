@@ -669,7 +669,7 @@ def _as_recorded(column, values):
         return values
     known = column.categories or column.distinct
     try:
-        numbers = np.array(known, dtype=np.float64)
+        numbers = np.nan_to_num(np.array(known, dtype=np.float64), nan=np.inf)
     except ValueError:
         return values
     if column.categories:

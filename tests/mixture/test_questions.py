@@ -29,6 +29,7 @@ from support.laws import every_product
 from support.pvalues import assert_p, mean_p, whole_of, worst_p
 
 from skdpm import DPMixture, FeatureAllocation, FiniteMixture, MixtureImputer
+from skdpm._tables import filled_column
 from skdpm.mixture.answers import conditional
 from skdpm.mixture.answers.predictive import Predictor, StoredMixture
 from skdpm.mixture.likelihoods import (
@@ -812,6 +813,11 @@ def test_numbers_in_strings_are_filled_with_strings(kind):
     entry = drawn["code"].to_list()[0]
     assert isinstance(entry, str)
     assert (entry in ("0", "1.0")) == (kind in ("category", "enum")), entry
+
+
+def test_gaps_are_not_filled_with_a_category_of_that_name():
+    codes = pd.Series(pd.Categorical([None, *["1", "2", "nan"] * 9]))
+    assert filled_column(codes.to_frame(), 0, np.arange(28) == 0, np.full(28, 1.6))[0] == "2"
 
 
 # Errors.

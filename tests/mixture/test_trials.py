@@ -82,6 +82,14 @@ def test_laws_that_are_tried(shape, expected):
     assert names(laws_for(np.zeros(shape))) == expected
 
 
+@pytest.mark.parametrize("shape", [(10, 12), (10, 40)])
+def test_priors_of_a_fit_are_its_own(shape):
+    changed, other = (laws_for(np.zeros(shape))[0] for _ in range(2))
+    changed.hyperpriors["mean_precision"] = None
+    assert other.hyperpriors["mean_precision"] is not None
+    assert laws_for(np.zeros(shape))[0].hyperpriors == other.hyperpriors
+
+
 def test_laws_with_missing_entries_take_them():
     X = np.zeros((500, 40))
     X[7, 3] = np.nan

@@ -137,9 +137,9 @@ def _laws_of_shape(n_samples, n_features):
     if more and n_features > MOST_FULL and n_samples * n_features**2 > MOST_WORK:
         return [*more, diagonal]
     if n_samples < max(2 * n_features, FEW_ROWS):
-        full.hyperpriors = diagonal.hyperpriors = tied.hyperpriors = MEANS_ALIKE
+        full.hyperpriors = diagonal.hyperpriors = tied.hyperpriors = dict(MEANS_ALIKE)
     if n_features > max(n_samples, ALWAYS_FULL):
-        diagonal.hyperpriors = ALIKE
+        diagonal.hyperpriors = dict(ALIKE)
     if n_samples >= 2 * n_features:
         return [full, diagonal, *more, tied]
     return [diagonal, *more] if n_features > ALWAYS_FULL else [diagonal, full, *more]
