@@ -984,6 +984,9 @@ def test_columns_are_checked(model, table):
         ClustersDisplay.from_estimator(model, table, ["girth", "depth"])
     with pytest.raises(ValueError, match="two numbers or names"):
         ClustersDisplay.from_estimator(model, table, [0])
+    for columns in (0, [True] + [False] * (table.shape[1] - 1)):
+        with pytest.raises(ValueError, match="two numbers or names"):
+            ClustersDisplay.from_estimator(model, table, columns)
     with pytest.raises(ValueError, match="column"):
         ClustersDisplay.from_estimator(model, table, [0, 3])
 

@@ -276,15 +276,15 @@ def _plane(X, columns, labels, with_means, names, n_columns):
         return *discriminants(X, labels, with_means), ("discriminant 1", "discriminant 2")
     if isinstance(columns, str) and columns == "principal":
         return *principals(X, with_means), ("principal axis 1", "principal axis 2")
-    if isinstance(columns, str) or len(columns) != 2:
+    asked = [] if isinstance(columns, str) else columns
+    if len(at := positions_of(asked, n_columns, names, None, "columns").tolist()) != 2:
         raise ValueError(
             f'columns must be two numbers or names, "discriminant" or "principal", got {columns!r}'
         )
-    columns = positions_of(columns, n_columns, names, None, "columns").tolist()
-    points = np.column_stack([_checked_column(X, d, names) for d in columns])
+    points = np.column_stack([_checked_column(X, d, names) for d in at])
     origin, directions = np.zeros(n_columns), np.zeros((n_columns, 2))
-    directions[columns, [0, 1]] = 1.0
-    return points, origin, directions, tuple(style.column_name(d, names) for d in columns)
+    directions[at, [0, 1]] = 1.0
+    return points, origin, directions, tuple(style.column_name(d, names) for d in at)
 
 
 def _checked_column(X, d, names):
