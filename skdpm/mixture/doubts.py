@@ -89,8 +89,8 @@ def warn_of_columns(model, X, program, given):
     follow = np.setdiff1d(np.arange(model.n_features_in_), np.concatenate(own))
     if len(follow) and model.likelihood == "auto":
         warn(
-            f"{listed(follow, names)} of X can be computed from other columns, as totals and "
-            'copies can. So the law that likelihood="auto" chose leaves this out, and '
+            f"{listed(follow, names)} of X can be computed from other columns, as totals, products "
+            'and copies can. So the law that likelihood="auto" chose leaves this out, and '
             "sample and impute give NaN for it"
         )
 

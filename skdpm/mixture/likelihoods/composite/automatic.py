@@ -16,13 +16,13 @@ from skdpm.mixture.likelihoods.composite.check_up import (
     fill_of,
     names_of,
 )
+from skdpm.mixture.likelihoods.composite.derived import products_among, sums_among
 from skdpm.mixture.likelihoods.composite.discrete import (
     ENOUGH_ROWS,
     Numbers,
     columns_of_codes,
     columns_of_kinds,
     may_be_discrete,
-    sums_among,
 )
 from skdpm.mixture.likelihoods.composite.product import Product
 from skdpm.mixture.likelihoods.counts.bernoulli import Bernoulli
@@ -74,13 +74,16 @@ class Automatic(Gaussian):
 def laws_for(X):
     """Laws among which "auto" chooses for these rows: list of Likelihood. The first is preferred.
     Of chunks of rows that are not in memory the number of columns alone decides."""
-    table = _possibly_discrete(X)
+    table = _special(X)
     if table is None:
         return _laws_of_numbers(X)
     columns = [table.column(d, reads_numbers=True) for d in range(table.shape[1])]
     columns = Numbers({d: column for d, column in enumerate(columns) if column.kind in NUMBERS})
-    codes, copies = columns_of_codes(columns)
     only = columns if len(columns) == table.shape[1] else ()  # otherwise X is refused
+    products = products_among(columns.some_rows(columns)) if only else []
+    for d in products:
+        del columns[d]
+    codes, copies = columns_of_codes(columns)
     declared = [d for d in only if table.column(d).categories is not None]
     # Ordered ones, as answers on a scale, may be numbers.
     declared = [d for d in declared if not getattr(table.native(d).dtype, "ordered", False)]
@@ -88,14 +91,14 @@ def laws_for(X):
     answers, counts, follow = columns_of_kinds(columns, [*codes, *copies])
     counts = [d for d in counts if d not in declared]
     codes, copies = [[d for d in own if d not in counts] for own in (codes, copies)]
-    others = [d for d in range(table.shape[1]) if d not in {*codes, *copies}]
+    others = [d for d in range(table.shape[1]) if d not in {*codes, *copies, *products}]
     laws = _laws_of_numbers(X, len(others))
-    if codes:
-        laws = [_law_of_parts(table, law, others, codes) for law in laws]
+    if codes or products:
+        laws = [_law_of_parts(table, law, others, codes, (), products) for law in laws]
     if answers or counts:
         discrete = [*codes, *answers, *counts]
         numbers = [d for d in others if d in columns and d not in {*discrete, *follow}]
-        follow += [*copies, *sums_among(numbers, columns, discrete)]
+        follow += [*copies, *products, *sums_among(numbers, columns, discrete)]
         others = [d for d in others if d not in {*discrete, *follow}]
         law = _laws_of_shape(table.shape[0], len(others))[0]
         laws.append(_law_of_parts(table, law, others, sorted([*codes, *answers]), counts, follow))
@@ -145,11 +148,13 @@ def _laws_of_shape(n_samples, n_features):
     return [diagonal, *more] if n_features > ALWAYS_FULL else [diagonal, full, *more]
 
 
-def _possibly_discrete(X):
-    """The table of rows in memory, if columns may be codes, answers or counts; otherwise None."""
+def _special(X):
+    """The table of rows in memory, if columns may be codes, answers, counts or products of others;
+    otherwise None."""
     rows = given_rows(X)
     if isinstance(rows, np.ndarray) and rows.dtype.kind == "f" and rows.ndim == 2:
-        if not any(map(may_be_discrete, rows[:ENOUGH_ROWS].T)):
+        some = rows[:ENOUGH_ROWS]
+        if not any(map(may_be_discrete, some.T)) and not products_among(some):
             return None  # without a copy of many rows
     return None if is_dask(X) else as_table(rows, numbers=True)
 

@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 from scipy import stats
 
+from skdpm.mixture.likelihoods.composite.derived import following
 from skdpm.mixture.likelihoods.laws.recorded import random_order, step_of
 
 # Most levels of codes, as of postal codes; the fewest rows of two of them, or of half of many; and
@@ -170,7 +171,7 @@ def _columns_of_counts(columns, answers):
     shares = {d: 1.0 - 3.0 * np.sqrt(2.0 / len(values[d])) for d in whole}
     counts = [d for d in whole if d in first or values[d].var() >= shares[d] * values[d].mean()]
     found = np.array([*answers, *counts])
-    follow = {*found[_following(columns.some_rows(found))].tolist()}.difference(answers)
+    follow = {*found[following(columns.some_rows(found))].tolist()}.difference(answers)
     counts = [d for d in counts if d not in follow]
     return (counts, sorted(follow)) if len(counts) >= FEWEST_ANSWERS else ([], [])
 
@@ -211,32 +212,7 @@ def _depend(values, levels):
     vary = sizes > 1  # a rare answer may be in none of these rows
     if (depend & np.outer(vary, vary) & ~np.eye(n_columns, dtype=bool)).any():
         return True
-    return len(_following(values)) > 0
-
-
-def sums_among(others, columns, discrete):
-    """Positions of numbers that follow from answers and counts, as sums do, not from numbers."""
-    if not others:
-        return []
-    follow = _follow(columns.some_rows([*discrete, *others]))[len(discrete) :]
-    return np.array(others)[follow & ~_follow(columns.some_rows(others))].tolist()
-
-
-def _following(values):
-    """Positions of columns that follow from others of smaller means, as totals and copies do."""
-    order = values[~np.isnan(values).any(axis=1)].sum(axis=0).argsort(kind="stable")
-    return order[_follow(values[:, order])]
-
-
-def _follow(values):
-    """Whether each column follows from those before it: (n_columns,)."""
-    values = values[np.isfinite(values).all(axis=1)]
-    if len(values) <= values.shape[1]:
-        return np.zeros(values.shape[1], dtype=bool)
-    values = values / np.maximum(np.abs(values).max(axis=0), np.finfo(float).tiny)
-    values -= values.mean(axis=0)
-    rest = np.abs(np.diagonal(np.linalg.qr(values, mode="r")))
-    return rest < 1e-9 * np.linalg.norm(values, axis=0)
+    return len(following(values)) > 0
 
 
 def are_groups(codes, finer):

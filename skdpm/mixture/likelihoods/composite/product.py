@@ -75,6 +75,7 @@ class Product(JoinedHyperparameters, JoinedTables, JoinedAnswers, _BaseCompositi
     draws_gaps = OfParts(any)
     exposed = OfParts(any)
     fitted_gaps = OfParts(any)
+    has_points = OfParts(all)
     reads_numbers = OfParts(any)
     weighs_rows = OfParts(any)
     discrete = OfParts(all)
@@ -356,13 +357,6 @@ class Product(JoinedHyperparameters, JoinedTables, JoinedAnswers, _BaseCompositi
         parts = np.split(params, np.cumsum(self._n_params)[:-1], axis=1)
         parts = zip(self._likelihoods(), parts, strict=True)
         return sum(likelihood.divergences(part) for likelihood, part in parts)
-
-    @property
-    def has_points(self):
-        """Whether all parts have points and every column is in a part."""
-        n_columns = sum(map(len, getattr(self, "_positions", ())))
-        has_all = all(likelihood.has_points for likelihood in self._likelihoods())
-        return has_all and 0 < n_columns == self._n_features
 
 
 class SelectingProduct(Selection, Product):
