@@ -87,11 +87,11 @@ def warn_of_columns(model, X, program, given):
     warn_of_departures(model, X, likelihood)
     own = [own for _, own in likelihood.by_columns(model.n_features_in_)]
     follow = np.setdiff1d(np.arange(model.n_features_in_), np.concatenate(own))
-    if len(follow) and model.likelihood == "auto":
+    if len(follow) and model.likelihood in ("auto", "mixed"):
         warn(
             f"{listed(follow, names)} of X can be computed from other columns, as totals, products "
-            'and copies can. So the law that likelihood="auto" chose leaves this out, and '
-            "sample and impute give NaN for it"
+            f'and copies can. So the law that likelihood="{model.likelihood}" chose leaves '
+            "this out, and sample and impute give NaN for it"
         )
 
 

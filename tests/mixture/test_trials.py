@@ -22,6 +22,7 @@ from skdpm.mixture.likelihoods.composite.automatic import (
     laws_by_name,
     laws_for,
 )
+from skdpm.mixture.likelihoods.composite.derived import products_among
 from skdpm.mixture.likelihoods.composite.discrete import FEWEST_ROWS
 from skdpm.mixture.likelihoods.gaussian.gaussian import BLOCK_ROWS
 from skdpm.mixture.likelihoods.laws.recorded import random_order
@@ -604,6 +605,44 @@ def test_what_follows_from_other_columns_is_left_out_of_counts():
     other = np.random.default_rng(1).normal(size=(len(X), 1))
     given = np.c_[marks, (marks.sum(axis=1) - 9.0) / 7.0, other, 1.0 - 2.0 * other]
     assert last(with_gap(given)) == [[4, 5], [0, 1, 2]]
+
+
+def test_products_of_powers():
+    rng = np.random.default_rng(0)
+    height = rng.normal(170.0, 9.0, 200).round(1)
+    mass = np.exp(rng.normal(4.2, 0.15, 200)).round(1)
+    index = (1e4 * mass / height**2).round(1)
+    age = rng.normal(40.0, 9.0, 200).round(1)
+    # The column that others explain best, whatever the units and the order.
+    assert products_among(np.c_[height, mass, index, age]) == [2]
+    assert products_among(np.c_[index, age, 2.2 * mass, height / 2.54]) == [0]
+    assert products_among(np.c_[height, index, age]) == []
+    # Of two columns the last; of two relations one column each.
+    assert products_among(np.c_[age, age**2, mass]) == [1]
+    assert sorted(products_among(np.c_[height, mass, index, age, age**2])) == [2, 4]
+    # Covariances describe linear functions, and a few rows or negative numbers show no product.
+    assert products_among(np.c_[height, 2.54 * height, mass, height + mass]) == []
+    assert products_among(np.c_[height, mass, index, age][:20]) == []
+    assert products_among(np.c_[height, mass, -index, age]) == []
+    rows = np.c_[height, mass, index, age]
+    rows[::50] = [[0.0, 1.0, np.nan, np.inf]] * 4
+    assert products_among(rows) == [2]
+
+
+@pytest.mark.parametrize("likelihood", ["auto", "mixed"])
+def test_products_do_not_cut_clusters(likelihood):
+    rng = np.random.default_rng(2)
+    labels = rng.integers(0, 2, 150)
+    price = np.exp(rng.normal(8.0 + 0.8 * labels, 0.15)).round(1)
+    area = rng.normal(70.0, 15.0, 150).round(1)
+    X = np.c_[area, price, (area * price / 1e3).round(1)]
+    model = DPMixture(likelihood=likelihood, n_chains=2, random_state=0)
+    with pytest.warns(UserWarning, match="column 2 of X can be computed from .* products"):
+        model.fit(X)
+    assert adjusted_rand_score(labels, model.labels_) > 0.9
+    assert model.likelihood_.has_points
+    assert np.isnan(model.sample(3)[0]).all(axis=0).tolist() == [False, False, True]
+    np.testing.assert_array_equal(model.predict(X * [1.0, 1.0, np.nan]), model.predict(X))
 
 
 @pytest.mark.long

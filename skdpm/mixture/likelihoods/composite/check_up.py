@@ -20,6 +20,7 @@ from skdpm._tables import (
     text_form,
 )
 from skdpm._validation import is_dask
+from skdpm.mixture.likelihoods.composite.derived import products_among
 from skdpm.mixture.likelihoods.composite.discrete import ENOUGH_ROWS, LARGEST_COUNT, are_groups
 from skdpm.mixture.likelihoods.laws.columns import filled_columns, number_rows, one_hot
 
@@ -50,7 +51,7 @@ NO_INFORMATION = "as in names or identifiers, which contain no information about
 class Finding:
     """What the check-up of a table says of a column.
 
-    - `type`: str. Kind by the type of the column, a key of `PARTS`.
+    - `type`: str. Kind by the type of the column, a key of `PARTS`; "": it is in no part.
     - `kind`: str or None. Proposed kind, "one_hot" with a number for each group of one-hot codes;
       None: the column should be left out.
     - `words`: str. What is special, "" for nothing.
@@ -119,8 +120,12 @@ def _with_one_hot(X, findings):
 def _with_copies(X, findings):
     """Findings that name copies: earlier numbers on another scale, or categories with other names,
     of ranges of a number or of groups of others. Columns of parts are independent given the
-    cluster, so copies count twice."""
+    cluster, so copies count twice. Products of powers of other numbers are in no part."""
     names, first, found, columns = names_of(X), {}, [], columns_of(X)
+    floats = [d for d, finding in enumerate(findings) if finding.kind == finding.type == "float"]
+    values = np.column_stack([columns[d].values for d in floats]) if floats else np.empty((0, 0))
+    for d in [floats[j] for j in products_among(values)]:
+        findings[d] = Finding("", None, "product of powers of others, along which clusters curve")
     numbers = [d for d, finding in enumerate(findings) if finding.kind in ("float", "count")]
     finer = [d for d, found in enumerate(findings) if found.kind == "category" and not found.form]
     for d, (finding, column) in enumerate(zip(findings, columns, strict=True)):

@@ -3,14 +3,13 @@
 
 import numpy as np
 
-from skdpm.mixture.likelihoods.laws.recorded import step_of
-
-# Fewest rows, also for each column, that show a product; and shares of rows that are positive, and
-# in which it holds up to rounding.
+# Fewest rows, also for each column, that show products, and the share of rows that are positive.
 FEWEST_ROWS, ROWS_OF_COLUMN, OFTEN = 30, 5, 0.95
-# Largest share of the variance of a product that others do not explain, before rounding is looked
-# at; largest error by rounding, in standard deviations; and by how much estimates enlarge it.
-UNEXPLAINED, COARSE, SLACK = 0.01, 0.1, 1.5
+# Largest share of the variance of the logarithms of a product that those of others do not explain,
+# and how many times larger it is for the numbers themselves: deviations of a fiftieth, and three.
+UNEXPLAINED, CURVED = 4e-4, 9.0
+# Largest ratio of shares that are alike.
+ALIKE = 1.1
 
 
 def sums_among(others, columns, discrete):
@@ -39,48 +38,31 @@ def _follow(values):
 
 
 def products_among(values):
-    """Positions of columns to be left out, because products of powers of the others determine
-    them up to rounding, as height and weight do a body mass index: list of int.
+    """Positions of columns to be left out, because products of powers of others determine them up
+    to rounding, as height and weight do a body mass index: list of int.
 
-    Linear functions, as totals, may stay: covariances describe them. A product is curved, and
-    needs several normal clusters where there is one. Of the columns in it that one leaves without
-    which the others are least correlated: the others may be nearly independent.
+    Linear functions, as totals, may stay: covariances describe them. Products are curved, and need
+    several normal clusters where there is one. Of the columns in one that leaves which the others
+    explain best, so that these are least correlated; of some that they explain alike, the last.
     """
-    positive = (values > 0.0).mean(axis=0) >= OFTEN
-    positive &= ~(values < 0.0).any(axis=0) & ~np.isinf(values).any(axis=0)
-    left, left_out = np.flatnonzero(positive), []
-    values = values[(values[:, left] > 0.0).all(axis=1)]
-    left = left[np.ptp(values[:, left], axis=0) > 0.0] if len(values) else left
-    if len(values) < max(FEWEST_ROWS, ROWS_OF_COLUMN * len(left)):
+    if len(values) < FEWEST_ROWS:
         return []
-    steps = [step_of(np.diff(np.unique(column))) for column in values[:, left].T]
-    errors = np.zeros(values.shape[1])
-    errors[left] = [0.0 if step is None else 0.5 * step for step in steps]
-    while len(left) > 1:
-        own, error = values[:, left], np.broadcast_to(errors[left], (len(values), len(left)))
-        logs, ridge = np.log(own), 1e-12 * np.eye(len(left))
-        unexplained = 1.0 / np.diagonal(np.linalg.inv(np.corrcoef(logs.T) + ridge))
-        found = [
-            j
-            for j in np.flatnonzero(unexplained < UNEXPLAINED)
-            if _is_linear(logs, error / own, j) and not _is_linear(own, error, j)
-        ]
-        if not found:
+    usual, left_out = (values > 0.0) & np.isfinite(values), []
+    left = np.flatnonzero(usual.mean(axis=0) >= OFTEN)
+    values = values[usual[:, left].all(axis=1)]
+    left = [d for d in left.tolist() if (values[:, d] != values[:1, d]).any()]
+    while 1 < len(left) <= len(values) / ROWS_OF_COLUMN:
+        own = values[:, left]
+        of_powers, of_sums = _unexplained(np.log(own)), _unexplained(own / own.max(axis=0))
+        found = np.flatnonzero((of_powers < UNEXPLAINED) & (CURVED * of_powers < of_sums))
+        if len(found) == 0:
             break
-        correlations = np.corrcoef(own.T) + ridge
-        rest = [np.delete(np.delete(correlations, j, axis=0), j, axis=1) for j in found]
-        j = found[np.argmax([np.linalg.slogdet(own)[1] for own in rest])]
-        left_out.append(int(left[j]))
-        left = np.delete(left, j)
+        left_out.append(left.pop(found[of_sums[found] <= ALIKE * of_sums[found].min()][-1]))
     return left_out
 
 
-def _is_linear(values, errors, j):
-    """Whether column j is a linear function of the others up to small errors of rounding."""
-    errors, own = np.delete(errors, j, axis=1), errors[:, j]
-    others, column = np.delete(values, j, axis=1), values[:, j] - values[:, j].mean()
-    others = (others - others.mean(axis=0)) / (spreads := others.std(axis=0))
-    weights = np.linalg.lstsq(others, column, rcond=None)[0]
-    error = SLACK * (own + errors @ np.abs(weights / spreads)) + 1e-9 * column.std()
-    few = np.abs(column - others @ weights) > error
-    return np.median(error) <= COARSE * column.std() and few.mean() <= 1.0 - OFTEN
+def _unexplained(values):
+    """Share of the variance of each column that is no linear function of the others."""
+    with np.errstate(under="ignore", divide="ignore", invalid="ignore"):
+        correlations = np.corrcoef(values.T) + 1e-12 * np.eye(values.shape[1])
+        return 1.0 / np.diagonal(np.linalg.inv(correlations))
