@@ -66,10 +66,10 @@ def refuse_what_has_no_rows(X):
     what, way = f"a {type(X).__name__}", None
     if X is None:
         what, way = "None", "pass the rows"
-    elif isinstance(X, (str, bytes, os.PathLike)) or hasattr(X, "read"):
+    elif isinstance(X, (str, bytes, os.PathLike)) or callable(getattr(X, "read", None)):
         what += f", {X!r:.60}"
         way = "read the file first, such as X = pandas.read_csv(path)"
-    elif hasattr(X, "__next__"):
+    elif hasattr(type(X), "__next__"):
         way = 'pass all rows at once, np.array(list(X)), or with sampler="smc" pass batches of '
         way += "rows to partial_fit"
     elif isinstance(X, dict) and not sp.issparse(X):

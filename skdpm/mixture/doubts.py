@@ -89,9 +89,9 @@ def warn_of_columns(model, X, program, given):
     follow = np.setdiff1d(np.arange(model.n_features_in_), np.concatenate(own))
     if len(follow) and model.likelihood in ("auto", "mixed"):
         warn(
-            f"{listed(follow, names)} of X can be computed from other columns, as totals, products "
-            f'and copies can. So the law that likelihood="{model.likelihood}" chose leaves '
-            "this out, and sample and impute give NaN for it"
+            f"{listed(follow, names)} of X can be computed from other columns, as totals, "
+            f'products and copies can. So the law that likelihood="{model.likelihood}" chose '
+            "leaves this out, and sample and impute give NaN for it"
         )
 
 

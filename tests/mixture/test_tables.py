@@ -1779,3 +1779,9 @@ def test_summaries_show_tails():
     X = np.random.default_rng(0).standard_t(3, size=(60, 2))
     summary = DPMixture(likelihood=Gaussian(tails="t"), **FAST).fit(X).summary()
     assert re.search(r"\nlikelihood +Gaussian with StudentTails\n", summary)
+
+
+def test_columns_may_have_names_of_methods():
+    X = pd.DataFrame(np.random.default_rng(0).normal(size=(20, 2)), columns=["read", "__next__"])
+    model = DPMixture(n_draws=5, n_warmup=5, n_chains=1, random_state=0).fit(X)
+    assert list(model.feature_names_in_) == ["read", "__next__"]
