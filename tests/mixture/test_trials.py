@@ -617,6 +617,8 @@ def test_products_of_powers():
     assert products_among(np.c_[height, mass, index, age]) == [2]
     assert products_among(np.c_[index, age, 2.2 * mass, height / 2.54]) == [0]
     assert products_among(np.c_[height, index, age]) == []
+    # What is left beyond rounding may tell clusters.
+    assert products_among(np.c_[height, mass, index * np.exp(rng.normal(0.0, 2e-3, 200))]) == []
     # Of two columns the last; of two relations one column each.
     assert products_among(np.c_[age, age**2, mass]) == [1]
     assert sorted(products_among(np.c_[height, mass, index, age, age**2])) == [2, 4]

@@ -3,13 +3,14 @@
 
 import numpy as np
 
+from skdpm.mixture.likelihoods.laws.recorded import step_of
+
 # Fewest rows, also for each column, that show products, and the share of rows that are positive.
 FEWEST_ROWS, ROWS_OF_COLUMN, OFTEN = 30, 5, 0.95
-# Largest share of the variance of the logarithms of a product that those of others do not explain,
-# and how many times larger it is for the numbers themselves: deviations of a fiftieth, and three.
-UNEXPLAINED, CURVED = 4e-4, 9.0
-# Largest ratio of shares that are alike.
-ALIKE = 1.1
+# Largest share of the variance of the logarithms of a product that those of others do not explain:
+# absolute, and as a multiple of that of rounding; and how many times larger it is at least for the
+# numbers themselves. Largest ratio of shares that are alike.
+MOST, SLACK, CURVED, ALIKE = 4e-4, 2.0, 9.0, 1.1
 
 
 def sums_among(others, columns, discrete):
@@ -52,17 +53,28 @@ def products_among(values):
     values = values[usual[:, left].all(axis=1)]
     left = [d for d in left.tolist() if (values[:, d] != values[:1, d]).any()]
     while 1 < len(left) <= len(values) / ROWS_OF_COLUMN:
-        own = values[:, left]
-        of_powers, of_sums = _unexplained(np.log(own)), _unexplained(own / own.max(axis=0))
-        found = np.flatnonzero((of_powers < UNEXPLAINED) & (CURVED * of_powers < of_sums))
+        own, errors = values[:, left], np.array([_rounding(values[:, d]) for d in left])
+        (of_powers, weights), (of_sums, _) = (
+            _explained(np.log(own)),
+            _explained(own / own.max(axis=0)),
+        )
+        exact = of_powers < 1e-9 + SLACK * weights**2 @ errors
+        found = np.flatnonzero(exact & (of_powers < MOST) & (CURVED * of_powers < of_sums))
         if len(found) == 0:
             break
         left_out.append(left.pop(found[of_sums[found] <= ALIKE * of_sums[found].min()][-1]))
     return left_out
 
 
-def _unexplained(values):
-    """Share of the variance of each column that is no linear function of the others."""
+def _explained(values):
+    """Share of the variance of each column that is no linear function of the others, (n_columns,),
+    and the weights of standardised columns in what is left, (n_columns, n_columns)."""
     with np.errstate(under="ignore", divide="ignore", invalid="ignore"):
-        correlations = np.corrcoef(values.T) + 1e-12 * np.eye(values.shape[1])
-        return 1.0 / np.diagonal(np.linalg.inv(correlations))
+        inverse = np.linalg.inv(np.corrcoef(values.T) + 1e-12 * np.eye(values.shape[1]))
+        return 1.0 / np.diagonal(inverse), inverse / np.diagonal(inverse)[:, None]
+
+
+def _rounding(column):
+    """Variance of the rounding of the logarithms of a column, as a share of theirs."""
+    step = step_of(np.diff(np.unique(column)))
+    return 0.0 if step is None else np.mean((step / column) ** 2) / 12.0 / np.log(column).var()
