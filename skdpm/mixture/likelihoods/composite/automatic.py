@@ -31,6 +31,7 @@ from skdpm.mixture.likelihoods.counts.multinomial import Multinomial
 from skdpm.mixture.likelihoods.counts.negative_binomial import NegativeBinomial
 from skdpm.mixture.likelihoods.gaussian.gaussian import Gaussian
 from skdpm.mixture.likelihoods.laws.columns import SLIGHTLY_SKEWED, doubtful_columns, words_about
+from skdpm.mixture.likelihoods.laws.recorded import random_order
 from skdpm.mixture.likelihoods.subspace.subspace import Subspace
 
 # Number of columns from which on `likelihood="auto"` chooses between laws by their held-out
@@ -74,7 +75,7 @@ class Automatic(Gaussian):
 def laws_for(X):
     """Laws among which "auto" chooses for these rows: list of Likelihood. The first is preferred.
     Of chunks of rows that are not in memory the number of columns alone decides."""
-    table = _special(X)
+    table = _unless_measured(X)
     if table is None:
         return _laws_of_numbers(X)
     columns = [table.column(d, reads_numbers=True) for d in range(table.shape[1])]
@@ -148,14 +149,15 @@ def _laws_of_shape(n_samples, n_features):
     return [diagonal, *more] if n_features > ALWAYS_FULL else [diagonal, full, *more]
 
 
-def _special(X):
-    """The table of rows in memory, if columns may be codes, answers, counts or products of others;
-    otherwise None."""
+def _unless_measured(X):
+    """The table of rows in memory; None if all columns are measurements, and none is a product of
+    others."""
     rows = given_rows(X)
     if isinstance(rows, np.ndarray) and rows.dtype.kind == "f" and rows.ndim == 2:
-        some = rows[:ENOUGH_ROWS]
-        if not any(map(may_be_discrete, some.T)) and not products_among(some):
-            return None  # without a copy of many rows
+        if not any(map(may_be_discrete, rows[:ENOUGH_ROWS].T)):
+            order = random_order(rows.__getitem__, len(rows))[:ENOUGH_ROWS]
+            if not products_among(rows[order]):
+                return None  # without a copy of many rows
     return None if is_dask(X) else as_table(rows, numbers=True)
 
 

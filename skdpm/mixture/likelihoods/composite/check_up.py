@@ -21,7 +21,12 @@ from skdpm._tables import (
 )
 from skdpm._validation import is_dask
 from skdpm.mixture.likelihoods.composite.derived import products_among
-from skdpm.mixture.likelihoods.composite.discrete import ENOUGH_ROWS, LARGEST_COUNT, are_groups
+from skdpm.mixture.likelihoods.composite.discrete import (
+    ENOUGH_ROWS,
+    LARGEST_COUNT,
+    Numbers,
+    are_groups,
+)
 from skdpm.mixture.likelihoods.laws.columns import filled_columns, number_rows, one_hot
 
 # Fewest rows for which a column can be one of identifiers, and a copy of another one. In fewer
@@ -99,7 +104,21 @@ def check_up(X, batch=False):
             if column.kind in ("dates", "time spans"):
                 words = f"{column.kind}; make numbers of them by {table.code_for_time(d)}"
             findings.append(Finding("float", None, words, refused=True, form=form))
-    return findings if batch or is_dask(X) else _with_one_hot(X, _with_copies(X, findings))
+    if batch or is_dask(X):
+        return findings
+    return _with_one_hot(X, _with_copies(X, _without_products(X, findings)))
+
+
+def _without_products(X, findings):
+    """Findings that leave out numbers that are products of powers of others."""
+    columns, found = columns_of(X), [*findings]
+    floats = [d for d, finding in enumerate(findings) if finding.kind == finding.type == "float"]
+    if floats:
+        rows = Numbers({d: columns[d] for d in floats}).some_rows(floats)
+        for d in [floats[j] for j in products_among(rows)]:
+            words = "product of powers of other columns, along which clusters curve"
+            found[d] = Finding("", None, words)
+    return found
 
 
 def _with_one_hot(X, findings):
@@ -120,12 +139,8 @@ def _with_one_hot(X, findings):
 def _with_copies(X, findings):
     """Findings that name copies: earlier numbers on another scale, or categories with other names,
     of ranges of a number or of groups of others. Columns of parts are independent given the
-    cluster, so copies count twice. Products of powers of other numbers are in no part."""
+    cluster, so copies count twice."""
     names, first, found, columns = names_of(X), {}, [], columns_of(X)
-    floats = [d for d, finding in enumerate(findings) if finding.kind == finding.type == "float"]
-    values = np.column_stack([columns[d].values for d in floats]) if floats else np.empty((0, 0))
-    for d in [floats[j] for j in products_among(values)]:
-        findings[d] = Finding("", None, "product of powers of others, along which clusters curve")
     numbers = [d for d, finding in enumerate(findings) if finding.kind in ("float", "count")]
     finer = [d for d, found in enumerate(findings) if found.kind == "category" and not found.form]
     for d, (finding, column) in enumerate(zip(findings, columns, strict=True)):

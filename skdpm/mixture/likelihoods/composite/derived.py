@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which columns of numbers follow from others, as totals, products and logarithms do."""
+"""Which columns of numbers follow from others, as totals and products do."""
 
 import numpy as np
 
@@ -52,13 +52,14 @@ def products_among(values):
     left = np.flatnonzero(usual.mean(axis=0) >= OFTEN)
     values = values[usual[:, left].all(axis=1)]
     left = [d for d in left.tolist() if (values[:, d] != values[:1, d]).any()]
-    while 1 < len(left) <= len(values) / ROWS_OF_COLUMN:
-        own, errors = values[:, left], np.array([_rounding(values[:, d]) for d in left])
-        (of_powers, weights), (of_sums, _) = (
-            _explained(np.log(own)),
-            _explained(own / own.max(axis=0)),
-        )
-        exact = of_powers < 1e-9 + SLACK * weights**2 @ errors
+    if not 1 < len(left) <= len(values) / ROWS_OF_COLUMN:
+        return []
+    rounding = {d: _rounding(values[:, d]) for d in left}
+    while len(left) > 1:
+        own, of_rounding = values[:, left], np.array([rounding[d] for d in left])
+        of_powers, weights = _unexplained(np.log(own))
+        of_sums, _ = _unexplained(own / own.max(axis=0))
+        exact = of_powers < 1e-9 + SLACK * weights**2 @ of_rounding
         found = np.flatnonzero(exact & (of_powers < MOST) & (CURVED * of_powers < of_sums))
         if len(found) == 0:
             break
@@ -66,7 +67,7 @@ def products_among(values):
     return left_out
 
 
-def _explained(values):
+def _unexplained(values):
     """Share of the variance of each column that is no linear function of the others, (n_columns,),
     and the weights of standardised columns in what is left, (n_columns, n_columns)."""
     with np.errstate(under="ignore", divide="ignore", invalid="ignore"):
