@@ -627,8 +627,13 @@ def test_products_of_powers():
     assert products_among(np.c_[height, mass, index, age][:20]) == []
     assert products_among(np.c_[height, mass, -index, age]) == []
     rows = np.c_[height, mass, index, age]
-    rows[::50] = [[0.0, 1.0, np.nan, np.inf]] * 4
+    rows[::50] = [[0.0, 1.0, np.inf, 2.0]] * 4
     assert products_among(rows) == [2]
+    rows[7, 3] = np.nan
+    assert products_among(rows) == [2]
+    # Columns with gaps stay, so that they can be filled.
+    rows[8, 1] = np.nan
+    assert products_among(rows) == []
 
 
 @pytest.mark.parametrize("likelihood", ["auto", "mixed"])

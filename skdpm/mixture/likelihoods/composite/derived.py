@@ -49,7 +49,8 @@ def products_among(values):
     if len(values) < FEWEST_ROWS:
         return []
     usual, left_out = (values > 0.0) & np.isfinite(values), []
-    left = np.flatnonzero(usual.mean(axis=0) >= OFTEN)
+    # A column that is left out cannot be imputed.
+    left = np.flatnonzero((usual.mean(axis=0) >= OFTEN) & ~np.isnan(values).any(axis=0))
     values = values[usual[:, left].all(axis=1)]
     left = [d for d in left.tolist() if (values[:, d] != values[:1, d]).any()]
     if not 1 < len(left) <= len(values) / ROWS_OF_COLUMN:
