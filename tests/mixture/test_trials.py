@@ -636,6 +636,13 @@ def test_products_of_powers():
     assert products_among(rows) == []
 
 
+@pytest.mark.parametrize("change", [np.asfortranarray, np.float32, lambda X: X[::-1, ::-1]])
+def test_products_in_any_array(change):
+    a, b = np.exp(np.random.default_rng(0).normal(0.0, 0.3, (2, 100)))
+    assert len(laws_for(change(np.c_[a, b, a * b]))[0].parts[0][2]) == 2
+    assert names(laws_for(change(np.c_[a, b, a + b]))) == ["full"]
+
+
 @pytest.mark.parametrize("likelihood", ["auto", "mixed"])
 def test_products_do_not_cut_clusters(likelihood):
     rng = np.random.default_rng(2)

@@ -480,7 +480,8 @@ def step_of(gaps):
 
 def _words(rows):
     """Random words of the entries of rows, (n_rows, n_columns), that depend on the column."""
-    bits = np.where(np.isnan(rows), np.nan, rows + 0.0).view(np.uint64)
+    rows = np.where(np.isnan(rows), np.nan, rows + 0.0)
+    bits = np.ascontiguousarray(rows, dtype=np.float64).view(np.uint64)
     return _mixed(bits ^ (np.arange(1, rows.shape[1] + 1, dtype=np.uint64) * MIX_2))
 
 
