@@ -31,7 +31,6 @@ from skdpm.mixture.likelihoods.counts.multinomial import Multinomial
 from skdpm.mixture.likelihoods.counts.negative_binomial import NegativeBinomial
 from skdpm.mixture.likelihoods.gaussian.gaussian import Gaussian
 from skdpm.mixture.likelihoods.laws.columns import SLIGHTLY_SKEWED, doubtful_columns, words_about
-from skdpm.mixture.likelihoods.laws.recorded import random_order
 from skdpm.mixture.likelihoods.subspace.subspace import Subspace
 
 # Number of columns from which on `likelihood="auto"` chooses between laws by their held-out
@@ -155,8 +154,8 @@ def _unless_measured(X):
     rows = given_rows(X)
     if isinstance(rows, np.ndarray) and rows.dtype.kind == "f" and rows.ndim == 2:
         if not any(map(may_be_discrete, rows[:ENOUGH_ROWS].T)):
-            order = random_order(rows.__getitem__, len(rows))[:ENOUGH_ROWS]
-            if not products_among(rows[order]):
+            step = -(-len(rows) // ENOUGH_ROWS) or 1  # a random order of all rows takes memory
+            if not products_among(rows[::step]):
                 return None  # without a copy of many rows
     return None if is_dask(X) else as_table(rows, numbers=True)
 
