@@ -32,7 +32,7 @@ from scipy.spatial import cKDTree
 from scipy.special import ndtri
 
 from skdpm._tables import ROUND_OFF
-from skdpm.mixture.likelihoods.laws.rounded import MANY_ROWS, without_rounding
+from skdpm.mixture.likelihoods.laws.rounded import MANY_ROWS, rounding_in, without_rounding
 from skdpm.partitions import groups_of_equal
 
 # Most steps between the smallest and the largest value: a finer grid matters to no cluster; and
@@ -105,13 +105,19 @@ class Copies(NamedTuple):
 def copies_in(X, classes=None):
     """Rows that are copies within their class, up to rounding: `Copies`, or None if there are
     none, or they are a few points, or coarse columns explain them."""
-    told, contents = np.flatnonzero(_are_told(X)), np.arange(len(X), dtype=np.uint64)
-    contents[told] = _contents_in_parts(
-        lambda some: X[told[some]].astype(float, copy=False), len(told)
-    )
-    coarse, contents[told], rounding = without_rounding(X, told, contents[told])
-    some = told[contents[told].argsort(kind="stable")[:MANY_ROWS]]  # with all their copies
-    if not _are_copies(coarse[some]) or (len(told) > MANY_ROWS and not _are_copies(coarse)):
+    told, contents = np.empty(len(X), dtype=bool), np.empty(len(X), dtype=np.uint64)
+    for part in _parts(len(X)):  # all at once takes the memory of several copies of X
+        told[part], contents[part] = _are_told(X[part]), _contents(X[part])
+    contents[~told] = np.flatnonzero(~told)
+    rounding, units = rounding_in(X, told, contents)
+    if rounding == 0.0 and len(X) > MANY_ROWS:
+        # Words are random, and rows with the least ones are here with all their copies.
+        least = contents < np.uint64(2.0**64 * MANY_ROWS / len(X))
+        if not _are_copies(X[told & least]):
+            return None
+    if rounding > 0.0:
+        X, contents, rounding = without_rounding(X, told, contents, rounding, units)
+    if not _are_copies(X):
         return None
     if classes is not None:
         contents = _mixed(contents + _mixed(classes.astype(np.uint64)))
@@ -121,14 +127,13 @@ def copies_in(X, classes=None):
 def random_order(take, n_rows):
     """Positions of rows in a random order that follows from the rows, whatever their own order.
     take(slice) returns some of them, (n_some, n_features)."""
-    contents = _contents_in_parts(take, n_rows)
+    words = [_contents(take(part)) for part in _parts(n_rows)]
+    contents = np.concatenate([np.empty(0, dtype=np.uint64), *words])
     return _mixed(contents + _ranks(contents) * MIX_2).argsort()
 
 
-def _contents_in_parts(take, n_rows):
-    starts = range(0, n_rows, MANY_ROWS)
-    words = [_contents(take(slice(at, at + MANY_ROWS))) for at in starts]
-    return np.concatenate([np.empty(0, dtype=np.uint64), *words])
+def _parts(n_rows):
+    return [slice(at, at + MANY_ROWS) for at in range(0, n_rows, MANY_ROWS)]
 
 
 def _are_copies(X):

@@ -27,40 +27,50 @@ N_TRIED, ROUND_OFF = 60, 1e-15
 MANY_ROWS = 50_000
 
 
-def without_rounding(X, rows, contents):
-    """Rows of which the first of those that are equal up to rounding is in the place of each, with
-    equal entries where these are equal up to rounding; words that are the same for equal rows; and
-    the largest difference of these, in spreads of a column. X, `contents` and 0 without such rows.
+def rounding_in(X, told, contents):
+    """Largest difference of rows that are equal up to rounding, in spreads of a column, 0 without
+    such rows; and these spreads, (n_features,). Of many rows, the middle of a column tells.
 
-    - `rows`: ndarray of int. Rows that may be copies.
-    - `contents`: ndarray of shape (len(rows),). Words of them that are the same for equal rows.
+    - `told`: ndarray of bool, (n_rows,). Rows that may be copies.
+    - `contents`: ndarray of shape (n_rows,). Words that are the same for equal rows.
     """
-    first, group = groups_of_equal(contents)
-    different = rows[first]
-    for sample in (np.random.default_rng(0).permutation(different)[:MANY_ROWS], different):
-        values = [np.unique(column[~np.isnan(column)]) for column in X[sample].T]
+    rows = np.flatnonzero(told)
+    for step in (-(-len(rows) // MANY_ROWS) or 1, 1):
+        values = [np.unique(column[~np.isnan(column)]) for column in X[rows[::step]].T]
         if min(map(len, values)) > 1:
             break
     units = np.array([_spread(own) if len(own) > 1 else 1.0 for own in values])
-    if len(first) < 2 * FEWEST or not np.isfinite(units).all():
-        return X, contents, 0.0
-    # Some that are neighbours in a column, as copies are.
-    order = X[different, np.argmax([len(own) for own in values])].argsort(kind="stable")
-    some = different[order[max(0, len(order) - MANY_ROWS) // 2 :][:MANY_ROWS]]
-    if (largest := _rounding(_links(X[some], units))) == 0.0:
-        return X, contents, 0.0
-    links = _links(X[different], units)
+    if not np.isfinite(units).all():
+        return 0.0, units
+    if len(rows) > MANY_ROWS:  # neighbours in a column, as copies are
+        column = X[:, np.argmax([len(own) for own in values])]
+        half = 0.5 * MANY_ROWS / len(rows)
+        low, high = np.nanquantile(column[rows[::step]], [0.5 - half, 0.5 + half])
+        rows = np.flatnonzero(told & (column >= low) & (column <= high))[:MANY_ROWS]
+    some = rows[np.unique(contents[rows], return_index=True)[1]]
+    return (_rounding(_links(X[some], units)) if len(some) >= 2 * FEWEST else 0.0), units
+
+
+def without_rounding(X, told, contents, largest, units):
+    """Rows of which the first of those that are equal up to rounding is in the place of each, with
+    equal entries where these are equal up to rounding; words that are the same for equal rows; and
+    the largest difference of these, in spreads of a column. X, `contents` and 0 without such rows.
+    The other parameters are those and the results of `rounding_in`.
+    """
+    rows = np.flatnonzero(told)
+    first, group = groups_of_equal(contents[rows])
+    links = _links(X[rows[first]], units)
     links.data[links.data > largest] = 0.0
     links.eliminate_zeros()
     linked = connected_components(links, directed=False)[1]
     if np.bincount(linked)[linked].mean() > MOST_EQUAL:
         return X, contents, 0.0
-    equal = first[np.unique(linked, return_index=True)[1][linked[group]]]
-    X = np.array(X, dtype=np.float64)
-    X[rows] = X[rows[equal]]
+    equal = rows[first[np.unique(linked, return_index=True)[1][linked[group]]]]
+    X, contents = np.array(X, dtype=np.float64), contents.copy()
+    X[rows], contents[rows] = X[equal], contents[equal]
     largest = links.data.max()
     coarse = np.column_stack([_coarse(*own) for own in zip(X.T, largest * units, strict=True)])
-    return coarse, contents[equal], float(largest)
+    return coarse, contents, float(largest)
 
 
 def _spread(values):
