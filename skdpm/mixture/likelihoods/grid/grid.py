@@ -131,7 +131,7 @@ class Grid(Likelihood):
                 warnings.warn(
                     f"the grid of {type(self).__name__} is coarse for these data: for half of the "
                     f"rows at most {effective:.1f} of its {log_likelihoods.shape[2]} points "
-                    f"matter, so {self._if_coarse}; {self._finer()}",
+                    f"matter, so {self._if_coarse}; {self._finer}",
                     stacklevel=2,
                 )
         return data
@@ -213,9 +213,7 @@ class Grid(Likelihood):
 
     # What a coarse grid does, and advice against it.
     _if_coarse = "clusters will be split between neighbouring points"
-
-    def _finer(self):
-        return "use more points in Grid.grid"
+    _finer = "use more points in Grid.grid"
 
     def _evaluate(self, X):
         """The table of rows, unchecked."""

@@ -141,6 +141,8 @@ class PyClone(Grid):
         means, stds = params["means"], params["stds"]
         return mutations.described("cellular_prevalence", means, stds, ends)
 
+    _finer = "use a larger PyClone.n_grid"
+
     @property
     def _if_coarse(self):
         if not self.hyperparameters:
@@ -149,6 +151,3 @@ class PyClone(Grid):
             "clusters may be split between neighbouring points if the learned precision is far "
             "above the depth"
         )
-
-    def _finer(self):
-        return "use a larger PyClone.n_grid"
