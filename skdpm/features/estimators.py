@@ -19,6 +19,7 @@ from skdpm._estimator import ChainEstimator, all_or_nothing
 from skdpm._names import IN_FIT, PARAMETERS
 from skdpm._rows import names_columns, validate_rows
 from skdpm._validation import (
+    check_binary,
     check_choice,
     check_integer,
     check_real,
@@ -409,13 +410,11 @@ n_features_in_, feature_names_in_
                 f"init must be a name or a binary matrix with {n_samples} rows, one per row "
                 f"of X; got shape {Z.shape}"
             )
-        if not np.isin(Z, (0, 1)).all():
-            raise ValueError("init must be binary, 0 or 1")
         if self.n_components is not None and Z.shape[1] > self.n_components:
             raise ValueError(
                 f"init has {Z.shape[1]} features, more than n_components={self.n_components}"
             )
-        return Z.astype(np.uint8)
+        return check_binary(Z, "init").astype(np.uint8)
 
     # Results.
 
