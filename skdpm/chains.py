@@ -304,7 +304,8 @@ class ChainProgram:
 class LiveChain(contextlib.AbstractContextManager):
     """A chain while it runs, made from its dict of plain objects.
 
-    It is a context manager, so that it may hold resources such as a pool of threads.
+    It is a context manager, so that it may hold resources such as a pool of threads. Its state is
+    `state`.
     """
 
     def __exit__(self, *exception):
@@ -316,7 +317,7 @@ class LiveChain(contextlib.AbstractContextManager):
 
     def compute_log_joint(self):
         """log p of state and data at the current hyperparameters, natural logarithm."""
-        raise NotImplementedError(f"{type(self).__name__} must implement `compute_log_joint`")
+        return self.state.compute_log_joint()
 
     def keep(self, draw, log_joint):
         """The entries of the program's columns for draw number `draw`: dict."""

@@ -89,9 +89,6 @@ class FeatureChain(LiveChain):
             state.update_params(self.bit_generator, adapting)
             program.resample_concentration(state.prior, state.column_sums(), self.bit_generator)
 
-    def compute_log_joint(self):
-        return self.state.compute_log_joint()
-
     def trace(self, log_joint):
         return log_joint, float(self.figures()["features"])
 

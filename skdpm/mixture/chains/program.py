@@ -168,9 +168,6 @@ class MixtureChain(LiveChain):
         """A compact record from which the labels of this draw can be reconstructed."""
         raise NotImplementedError(f"{type(self).__name__} must implement `kept_labels`")
 
-    def compute_log_joint(self):
-        return self.state.compute_log_joint()
-
     def log_posterior(self, log_joint):
         """The log joint density, hyperpriors included."""
         return self.program.log_posterior(log_joint, self.state.prior.concentration, self.values)
