@@ -117,7 +117,6 @@ class ClustersDisplay(style.Display):
         max_clusters : int, default=20
             Largest number of clusters that are not grey.
         """
-        max_rows = check_integer(max_rows, "max_rows", low=1)
         max_clusters = check_integer(max_clusters, "max_clusters", low=1)
         estimator, X, names = cls._mixture(estimator, X)
         n_rows = n_rows_of(X)

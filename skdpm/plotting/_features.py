@@ -85,7 +85,6 @@ class FeaturesDisplay(style.Display):
         max_rows : int, default=2000
             Of more rows, so many are shown: evenly spaced ones in the order of the picture.
         """
-        max_rows = check_integer(max_rows, "max_rows", low=1)
         max_features = check_integer(max_features, "max_features", low=1)
         estimator, _, names = style.unwrapped(estimator)
         if not isinstance(estimator, FeatureAllocation):

@@ -6,7 +6,7 @@ from typing import Self
 import numpy as np
 import scipy.sparse as sp
 
-from skdpm._validation import check_integer, parameters
+from skdpm._validation import parameters
 from skdpm.networks import adjacency, is_graph
 from skdpm.partitions import coclustering_matrix
 from skdpm.plotting import _style as style
@@ -81,7 +81,6 @@ class CoclusteringDisplay(style.Display):
             Colours. None: from the background to blue.
         colorbar : bool, default=True
         """
-        max_rows = check_integer(max_rows, "max_rows", low=1)
         estimator, _, _ = cls._mixture(estimator)
         draws = cls._partitions(estimator, of)
         labels = np.asarray(estimator.labels_)
@@ -159,7 +158,6 @@ class AdjacencyDisplay(style.Display):
         cmap : str or matplotlib Colormap, default=None
             Colours. None: from the background to the colour of text.
         """
-        max_rows = check_integer(max_rows, "max_rows", low=1)
         X = adjacency(X) if is_graph(X) else X
         estimator, X, names = cls._mixture(estimator, X)
         names = X.index if hasattr(X, "iloc") else names

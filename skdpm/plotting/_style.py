@@ -17,7 +17,7 @@ from sklearn.utils.validation import _check_n_features, check_is_fitted
 
 from skdpm._estimator import ChainEstimator
 from skdpm._tables import n_rows_of
-from skdpm._validation import check_choice, imported, is_dask
+from skdpm._validation import check_choice, check_integer, imported, is_dask
 from skdpm.mixture.base import BaseMixture
 from skdpm.mixture.rows.noise import alone
 
@@ -395,7 +395,7 @@ def column_name(column, names):
     return f"column {column}" if names is None else str(names[column])
 
 
-def evenly(n, most):
-    """Positions of at most `most` evenly spaced items among n."""
-    most = min(n, most)
+def evenly(n, max_rows):
+    """Positions of at most `max_rows`, a parameter of displays, evenly spaced items among n."""
+    most = min(n, check_integer(max_rows, "max_rows", low=1))
     return np.arange(most) * n // max(most, 1)
