@@ -7,7 +7,6 @@ the codes of the rows, which are kept with the rows or computed again from the l
 
 import functools
 import hashlib
-import threading
 from dataclasses import dataclass
 
 import joblib
@@ -31,25 +30,14 @@ class SampledClusters:
     def __init__(self, rows, likelihood):
         self.rows = rows
         self.likelihood = likelihood
-        self._lock = threading.Lock()
-        self._whole = None  # all rows and their coordinates, shared by all chains
 
     def __call__(self, program, bit_generator):
-        X, points = self._sample(tuple(bit_generator.random_raw(2).tolist()))
+        X = self.rows.sample(MOST_SAMPLED, tuple(bit_generator.random_raw(2).tolist()))
+        points = self.likelihood.coordinates(X)
         data = self.likelihood.encode(X)
         model = self.likelihood.bind(data, self.likelihood.tables(data, X.shape[0] + 1))
         _, merged = find_clusters(program, self.likelihood, model, points, bit_generator)
         return FirstState(None, merged.values, merged.concentration, merged.stats)
-
-    def _sample(self, key):
-        if self.rows.n_samples > MOST_SAMPLED:
-            X = self.rows.sample(MOST_SAMPLED, key)
-            return X, self.likelihood.coordinates(X)
-        with self._lock:
-            if self._whole is None:
-                X = self.rows.sample(MOST_SAMPLED, key)
-                self._whole = X, self.likelihood.coordinates(X)
-            return self._whole
 
 
 # Number of iterations in which samplers adapt, at most the warm-up. It does not depend on the
