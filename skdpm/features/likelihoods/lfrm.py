@@ -10,6 +10,7 @@ from skdpm._validation import check_bool, check_real, parameters
 from skdpm.features.likelihoods._lfrm import LFRMModel
 from skdpm.features.likelihoods.base import FeatureLikelihood
 from skdpm.hyperpriors import check_gamma
+from skdpm.mixture.likelihoods.contract.base import read_only
 from skdpm.networks import LIST_HINT, check_directions, links_and_holes
 
 # Size and number of blocks at the start. Small blocks soon merge, but large ones hardly split.
@@ -100,8 +101,7 @@ class LFRM(FeatureLikelihood):
             signs[part.nonzero()] = sign
         if not is_new:
             np.fill_diagonal(signs, 0)
-        signs.flags.writeable = False  # all kernels share it
-        return {"signs": signs, "is_new": is_new}
+        return read_only({"signs": signs, "is_new": is_new})
 
     def bind(self, data):
         return LFRMModel(**data, **self.get_params(deep=False))

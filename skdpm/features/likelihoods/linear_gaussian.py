@@ -12,6 +12,7 @@ from skdpm.features.likelihoods._linear_gaussian import (
 from skdpm.features.likelihoods._sources import BinarySources
 from skdpm.features.likelihoods.base import FeatureLikelihood
 from skdpm.hyperpriors import check_gamma
+from skdpm.mixture.likelihoods.contract.base import read_only
 from skdpm.mixture.likelihoods.laws.coordinates import bulk
 
 # Bounds of centred entries and a column's spread without over- or underflow of what is computed.
@@ -126,11 +127,8 @@ class LinearGaussian(FeatureLikelihood):
             "missing_rows": rows.astype(np.intp),
             "missing_starts": np.searchsorted(columns, np.arange(X.shape[1] + 1)).astype(np.intp),
         }
-        for values in data.values():
-            if values is not None:
-                values.flags.writeable = False  # all kernels share them
         data["sources"] = BinarySources(data["X"], data["observed"])
-        return data
+        return read_only(data)
 
     def bind(self, data):
         return LinearGaussianModel(

@@ -8,6 +8,7 @@ from skdpm._validation import check_real, parameters
 from skdpm.features.likelihoods._subclones import SubclonesModel
 from skdpm.features.likelihoods.base import FeatureLikelihood
 from skdpm.hyperpriors import check_gamma
+from skdpm.mixture.likelihoods.contract.base import read_only
 
 
 @parameters
@@ -78,10 +79,9 @@ class Subclones(FeatureLikelihood):
             )
 
     def encode(self, X):
-        data = mutations.encode(X, error_rate=self.error_rate, genotype_prior=self.genotype_prior)
-        for values in data.values():
-            values.flags.writeable = False  # all kernels share them
-        return data
+        return read_only(
+            mutations.encode(X, error_rate=self.error_rate, genotype_prior=self.genotype_prior)
+        )
 
     def observed(self, X):
         return ~np.isnan(X[:, :: len(mutations.FIELDS)]).all(axis=1)
