@@ -7,7 +7,7 @@ import numpy as np
 
 from skdpm._validation import NO_COUNTS, check_count_sums, check_counts, check_real
 from skdpm.hyperpriors import Gamma
-from skdpm.mixture.likelihoods.contract.base import MOST_BOXED, Likelihood
+from skdpm.mixture.likelihoods.contract.base import MOST_BOXED, Likelihood, bounds, read_only
 from skdpm.mixture.likelihoods.contract.roles import Start
 from skdpm.mixture.likelihoods.laws.background import overall_counts
 from skdpm.mixture.likelihoods.laws.columns import filled_columns
@@ -66,6 +66,18 @@ class CountColumns(Likelihood):
         X, exposure = self._parts_of(X)
         check_counts(X, type(self).__name__, allow_nan=True, hint=NO_COUNTS)
         return X, exposure
+
+    def _encoded(self, X, exposure, log_large, drifts, **own):
+        """Checked parts of X for kernels, with what is their own."""
+        own |= {"exposure": exposure} if self.exposed else {}
+        missing = bool(np.isnan(X).any())
+        return read_only(
+            {"X": X, "log_large": log_large, "drifts": drifts, "missing": missing, **own}
+        )
+
+    def tables(self, data, n_max):
+        missing = n_max is None or data["missing"] or self._fitted_missing
+        return {"n_max": bounds(n_max)[0], "missing": missing}
 
     def of_column(self, column, n_features):
         return self._single_column(column, n_features)

@@ -5,7 +5,7 @@ import numpy as np
 
 from skdpm._validation import check_positive, parameters
 from skdpm.hyperpriors import HalfCauchy
-from skdpm.mixture.likelihoods.contract.base import bounds, j_divergences, read_only
+from skdpm.mixture.likelihoods.contract.base import j_divergences, read_only
 from skdpm.mixture.likelihoods.contract.roles import Start, project_moments
 from skdpm.mixture.likelihoods.counts._negative_binomial import (
     NegativeBinomialModel,
@@ -94,23 +94,13 @@ class NegativeBinomial(CountColumns):
 
     def encode(self, X):
         X, exposure = self._checked_parts_of(X)
-        return read_only(
-            {
-                "X": X,
-                "log_large": np.zeros(len(X)),
-                "drifts": self.exposed,
-                "missing": bool(np.isnan(X).any()),
-                **({"exposure": exposure} if self.exposed else {}),
-                **_levels(X, exposure),
-            }
-        )
+        return self._encoded(X, exposure, np.zeros(len(X)), self.exposed, **_levels(X, exposure))
 
     def tables(self, data, n_max):
         values, exposures, tallies = zip(*self._fitted_levels, strict=True)
         return read_only(
             {
-                "n_max": bounds(n_max)[0],
-                "missing": n_max is None or data["missing"] or self._fitted_missing,
+                **super().tables(data, n_max),
                 "n_fitted": self._n_fitted,
                 "fitted_levels": np.concatenate(values),
                 "fitted_exposures": np.concatenate(exposures),

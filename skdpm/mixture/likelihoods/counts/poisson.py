@@ -6,7 +6,7 @@ from scipy.special import gammaln, logsumexp
 
 from skdpm._core._numerics import log_gamma_table
 from skdpm._validation import parameters
-from skdpm.mixture.likelihoods.contract.base import bounds, j_divergences, read_only
+from skdpm.mixture.likelihoods.contract.base import j_divergences, read_only
 from skdpm.mixture.likelihoods.contract.roles import project_moments
 from skdpm.mixture.likelihoods.counts._counts import LARGE_COUNT
 from skdpm.mixture.likelihoods.counts._poisson import ParametricPoisson, PoissonModel
@@ -51,27 +51,14 @@ class Poisson(CountColumns):
         log_large = np.zeros(len(X))
         if large.any():
             log_large = np.where(large, gammaln(X + 1.0), 0.0).sum(axis=1)
-        return read_only(
-            {
-                "X": X,
-                "totals": X.sum(axis=1),
-                "log_constants": constants,
-                "log_large": log_large,
-                "drifts": self.exposed or bool(large.any()),
-                "missing": bool(np.isnan(X).any()),
-                **({"exposure": exposure} if self.exposed else {}),
-            }
-        )
+        drifts = self.exposed or bool(large.any())
+        own = {"totals": X.sum(axis=1), "log_constants": constants}
+        return self._encoded(X, exposure, log_large, drifts, **own)
 
     def tables(self, data, n_max):
-        return read_only(
-            {
-                "n_max": bounds(n_max)[0],
-                "missing": n_max is None or data["missing"] or self._fitted_missing,
-                # Twice the largest sum, to have room for new rows.
-                "log_gamma": log_gamma_table(self.shape, min(2.0 * self._largest, LARGEST_TABLED)),
-            }
-        )
+        # Twice the largest sum, to have room for new rows.
+        log_gamma = log_gamma_table(self.shape, min(2.0 * self._largest, LARGEST_TABLED))
+        return read_only({**super().tables(data, n_max), "log_gamma": log_gamma})
 
     def bind(self, data, tables):
         return PoissonModel(data, tables, self.shape, self.rate)
