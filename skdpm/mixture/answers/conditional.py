@@ -11,6 +11,7 @@ marks an entry that is not known.
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from scipy.special import logsumexp
@@ -19,7 +20,7 @@ from skdpm.mixture.likelihoods.laws.laws import Laws
 
 # Largest number of pairs of a row and a cluster that are weighed at once (8 MiB).
 BLOCK_PAIRS = 2**20
-# Largest number of entries of matrices, one for each pair.
+# Largest number of entries of laws of pairs at once (32 MiB): for each `Laws.width` and column.
 BLOCK_ENTRIES = 2**22
 # Terms below this share of the largest, divided by their number, are left out of a sum.
 SMALLEST_SHARE = 2.0**-50
@@ -46,7 +47,7 @@ class Pairs:
         """The laws of columns: list of `Mixture`, or of None for a column that is not modelled."""
         steps = [
             self.laws.given(self.X[self.rows[some]], self.clusters[some], columns)
-            for some in _slices(len(self.rows), self.X.shape[1])
+            for some in _slices(len(self.rows), self.laws, self.X)
         ]
         return [
             None
@@ -54,6 +55,16 @@ class Pairs:
             else Mixture(type(parts[0]).joined(parts), self.rows, self.weights, len(self.X))
             for parts in zip(*steps, strict=True)
         ]
+
+    def parts(self):
+        """Yield the pairs of some rows after the other, so that laws take little memory."""
+        n_gaps = max(1, np.count_nonzero(np.isnan(self.X).any(axis=0)))
+        starts = np.searchsorted(self.rows, np.arange(len(self.X) + 1))
+        group = starts[:-1] // max(1, BLOCK_ENTRIES // (self.laws.width * n_gaps))
+        for a, b in pairwise([0, *(np.flatnonzero(np.diff(group)) + 1), len(self.X)]):
+            of = slice(starts[a], starts[b])
+            chosen = self.rows[of] - a, self.clusters[of], self.weights[of]
+            yield Pairs(self.X[a:b], self.laws, *chosen)
 
     def draw(self, rng):
         """Draw the unknown entries of each row: (n_rows, n_features)."""
@@ -68,12 +79,12 @@ class Pairs:
 
 def fill(laws, X, clusters, rng):
     """`Laws.fill`, a limited number of pairs at a time."""
-    parts = [laws.fill(X[some], clusters[some], rng) for some in _slices(*X.shape)]
+    parts = [laws.fill(X[some], clusters[some], rng) for some in _slices(len(X), laws, X)]
     return np.concatenate(parts) if parts else X.copy()
 
 
-def _slices(n_pairs, n_features):
-    step = max(1, BLOCK_ENTRIES // n_features**2)
+def _slices(n_pairs, laws, X):
+    step = max(1, BLOCK_ENTRIES // (laws.width * X.shape[1]))
     return [slice(first, first + step) for first in range(0, n_pairs, step)]
 
 
@@ -139,7 +150,7 @@ class ConditionalLaws:
             log_weights.append(mixture.log_weights + np.log(mixture.weight))
         self.laws = type(laws[0]).joined(laws)
         self.log_weights = np.concatenate(log_weights)
-        self.block = max(1, BLOCK_PAIRS // (self.laws.width * len(self.log_weights)))
+        self.block = max(1, BLOCK_PAIRS // len(self.log_weights))
 
     def log_density(self, X):
         """log density of the known entries of each row: (n_rows,)."""
@@ -234,15 +245,14 @@ class NewLaws:
         return self.laws.pairs(self.X[rows])
 
     def draw_tables(self, rows, n_tables, rng):
-        pairs = list(blocks(self, rows))
-        for _ in range(n_tables):
-            yield np.concatenate([some.draw(rng) for some in pairs])
+        pairs = self.pairs(rows)
+        yield from (pairs.draw(rng) for _ in range(n_tables))
 
 
 def blocks(laws, rows):
     """Yield the `Pairs` of blocks of rows, given by their positions."""
     for first in range(0, max(1, len(rows)), laws.block):
-        yield laws.pairs(rows[first : first + laws.block])
+        yield from laws.pairs(rows[first : first + laws.block]).parts()
 
 
 def most_likely(laws, X, rows):

@@ -4,12 +4,14 @@ The laws of its kernels are tested with those of the others (test_laws.py, test_
 test_parametric.py); here is what only this likelihood has.
 """
 
+import tracemalloc
 from functools import partial
 
 import numpy as np
 import pytest
 from reference.likelihoods import log_marginal_subspace, log_posterior, variances_of_rest
 from scipy import integrate, stats
+from scipy.special import gammaln, logsumexp
 from sklearn.decomposition import PCA
 from sklearn.metrics import normalized_mutual_info_score
 from support.exactness import (
@@ -26,12 +28,14 @@ from support.pvalues import assert_p_matrix
 
 from skdpm import DPMixture, FiniteMixture
 from skdpm.datasets import make_embeddings
+from skdpm.mixture.answers import conditional
 from skdpm.mixture.blocks.moves.random import RandomMoves
 from skdpm.mixture.blocks.program import open_rows
 from skdpm.mixture.blocks.rows import MemoryRows
 from skdpm.mixture.likelihoods import Gaussian, Poisson, Product, Subspace
 from skdpm.mixture.likelihoods.composite.automatic import ALWAYS_FULL, MOST_FULL
-from skdpm.mixture.likelihoods.subspace import subspace
+from skdpm.mixture.likelihoods.laws import laws
+from skdpm.mixture.likelihoods.subspace import subspace, subspace_laws
 from skdpm.mixture.samplers import PGSM, SAMS, Alternate, Gibbs, SubCluster
 from skdpm.mixture.samplers.sub_cluster import SubClusterKernel
 
@@ -338,6 +342,116 @@ def test_probabilities_of_a_row_far_off():
     for far in (1e3, 1e12, 1e100):
         proba = model.predict_proba(np.full((1, X_MANY.shape[1]), far))
         np.testing.assert_allclose(proba.sum(axis=1), 1.0)
+
+
+def rows_with_gaps(n_rows, n_columns, share=0.3):
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(n_rows, n_columns))
+    return np.where(rng.random(X.shape) < share, np.nan, X)
+
+
+@pytest.mark.parametrize("n_others", [4, 5, 11])  # few columns may have a singular noise
+@pytest.mark.parametrize("df", [np.inf, 8.5])
+def test_rows_with_gaps_against_dense_covariances(n_others, df, monkeypatch):
+    monkeypatch.setattr(subspace_laws, "MOST_ENTRIES", 4000)  # a few rows and clusters at once
+    n_clusters, n_columns, n_axes = 4, 7, 3
+    rng = np.random.default_rng(1)
+    roots = rng.normal(size=(n_clusters, n_axes, n_axes))
+    law = subspace_laws.SubspaceLaws(
+        rng.normal(size=(n_clusters, n_axes)),
+        roots @ roots.swapaxes(1, 2),
+        np.full(n_clusters, df) + np.arange(n_clusters),
+        rng.normal(size=n_columns),
+        rng.normal(size=(n_columns, n_axes)),
+        rng.normal(size=(n_columns, n_others)),
+        20,
+    )
+    X = rows_with_gaps(12, n_columns, 0.5)
+    X[[0, 3, 6]], X[1], X[2, 2:] = np.nan, np.nan, np.nan
+    X[[0, 3, 6], 1:] = rng.normal(size=(3, n_columns - 1))  # of one pattern
+    u = np.linspace(-12.0, 5.0, 400)
+    clusters = np.arange(len(X)) % n_clusters
+    columns = [5, 0, 3]
+    means, deviations = np.array(
+        [
+            (of.mean(), np.sqrt(np.sum(of.p * (of.scale**2 + of.loc**2), 1) - of.mean() ** 2))
+            for of in law.given(X, clusters, columns)
+        ]
+    ).swapaxes(0, 1)
+    found = [law.log_density(X), law.departing().log_density(X)]
+    some = law.departing().log_density(X, np.zeros(n_clusters))
+    np.testing.assert_allclose(logsumexp(some, axis=1), logsumexp(found[1], axis=1), rtol=1e-9)
+    shares = subspace_laws.log_shares(20)
+    for i, k in np.ndindex(found[0].shape):
+        known = ~np.isnan(X[i])
+        a = 0.5 * law.df[k]
+        w, log_prior = np.ones(1), np.zeros(1)
+        if np.isfinite(df):
+            w, log_prior = np.exp(u), a * np.log(a) - gammaln(a) + a * (u - np.exp(u))
+            log_prior = log_prior + np.log(u[1] - u[0])
+        mean = law.center + law.axes @ law.loc[k]
+        along = law.axes @ law.scale[k] @ law.axes.T / w[:, None, None]
+        for spread, total in ((1.0, found[0]), (subspace_laws.SPREADS[:6, None], found[1])):
+            noise = np.square(spread) * (law.rest @ law.rest.T).ravel()
+            S = along + noise.reshape(-1, 1, n_columns, n_columns)
+            inside = S[..., known, :][..., known]
+            gap = X[i, known] - mean[known]
+            solved = np.linalg.solve(inside, np.broadcast_to(gap, inside.shape[:-1])[..., None])
+            log_p = -0.5 * (gap * solved[..., 0]).sum(axis=-1) - 0.5 * np.log(2 * np.pi) * len(gap)
+            log_p = log_p - 0.5 * np.linalg.slogdet(inside)[1] + log_prior
+            if total is found[0]:
+                expected = logsumexp(log_p) * known.any()
+                p = np.exp(log_p[0] - logsumexp(log_p))
+                first = mean + (S[0][..., known] @ solved[0])[..., 0]
+                gain = np.linalg.solve(inside[0], S[0][:, known, :])
+                left = np.diagonal(S[0] - S[0][..., known] @ gain, axis1=1, axis2=2)
+            else:  # of the others there is too little to matter
+                expected = logsumexp(shares[:6, None] + log_p) * known.any()
+            assert total[i, k] == pytest.approx(expected, rel=1e-8, abs=1e-7)
+        if k == clusters[i]:
+            for j, d in enumerate(columns):
+                if known[d]:
+                    assert means[j, i] == pytest.approx(X[i, d], rel=1e-12)
+                else:
+                    assert means[j, i] == pytest.approx(p @ first[:, d], rel=1e-6)
+                    variance = p @ (left[:, d] + first[:, d] ** 2) - (p @ first[:, d]) ** 2
+                    assert deviations[j, i] == pytest.approx(np.sqrt(variance), rel=1e-5)
+
+
+def peak_of(function, *args):
+    """Megabytes."""
+    tracemalloc.start()
+    try:
+        function(*args)
+        return tracemalloc.get_traced_memory()[1] / 1e6
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.filterwarnings("ignore:labels_ has")
+def test_rows_with_gaps_take_little_memory(monkeypatch):
+    """Laws of their entries are those of few rows at a time, which changes no answer."""
+    X = np.random.default_rng(0).normal(size=(40, 30))
+    model = DPMixture(likelihood=Subspace(2), **FAST, init=np.arange(40) % 3).fit(X)
+    rows = rows_with_gaps(16, 30, 0.2)
+    expected = model.impute(rows)
+    monkeypatch.setattr(conditional, "BLOCK_ENTRIES", 2**15)
+    np.testing.assert_allclose(model.impute(rows), expected, rtol=1e-10)
+    peak = peak_of(model.impute, rows)
+    assert peak < 4.0, peak
+
+
+def test_rows_with_the_same_gap_take_little_memory(monkeypatch):
+    """Under full covariances."""
+    model = DPMixture(likelihood=Gaussian(), **FAST, init=np.arange(40) % 3).fit(X_MANY)
+    rows = np.random.default_rng(0).normal(size=(2000, 6)) + 5.0
+    rows[:, 0] = np.nan
+    log_density = model._predictor.conditional.laws.log_density
+    expected = log_density(rows)
+    monkeypatch.setattr(laws, "MOST_ENTRIES", 2**14)
+    np.testing.assert_allclose(log_density(rows), expected, rtol=1e-10)
+    peak = peak_of(log_density, rows) - expected.nbytes / 1e6
+    assert peak < 1.0, peak
 
 
 def test_columns_of_unequal_units():

@@ -359,7 +359,7 @@ class MixedLaw(ColumnLaw):
 class Laws:
     """Laws of a row in each of some clusters.
 
-    - `width`: int. Memory for the laws of a pair, relative to a few numbers per column.
+    - `width`: int. Numbers per column that answers about a pair take, about.
     - `log_density(X, log_weights=None)`: log density of the known entries of each row in each
       cluster, (n_rows, n_clusters); 0 for a row of which nothing is known. With log weights of a
       mixture, densities of clusters that do not matter to it may be minus infinity.
@@ -374,7 +374,9 @@ class Laws:
       `fit` had in common. Others are of rows that follow it.
     """
 
-    width = 1
+    @property
+    def width(self):
+        return max((part.width for part in getattr(self, "parts", ())), default=4)
 
     def departing(self):
         return self
@@ -540,6 +542,10 @@ class MatrixLaws(Laws):
     origin: np.ndarray
     weights: np.ndarray
 
+    @property
+    def width(self):
+        return len(self.weights)
+
     @cached_property
     def scale(self):
         """Scale matrices: (n_clusters, n_base, n_base)."""
@@ -547,8 +553,8 @@ class MatrixLaws(Laws):
 
     def log_density(self, X, log_weights=None):
         out = np.empty((len(X), len(self.loc)))
-        step = max(1, MOST_ENTRIES // max(1, len(self.base) ** 2))
         for rows, known in patterns(X):
+            step = max(1, MOST_ENTRIES // (1 + len(self.base) * max(len(self.base), len(rows))))
             frame, y = self._frame(X[rows], known)
             n_known = y.shape[1]
             frame, chosen = frame[:n_known], np.flatnonzero(known[self.base])
@@ -664,10 +670,6 @@ class MixedLaws(Laws):
     log_weights: np.ndarray
     parts: list
 
-    @property
-    def width(self):
-        return sum(part.width for part in self.parts)
-
     def log_density(self, X, log_weights=None):
         densities = [
             self.log_weights[:, j] + part.log_density(X) for j, part in enumerate(self.parts)
@@ -715,10 +717,6 @@ class JointLaws(Laws):
     n_features: int
     positions: list
     parts: list
-
-    @property
-    def width(self):
-        return max(part.width for part in self.parts)
 
     def log_density(self, X, log_weights=None):
         return sum(

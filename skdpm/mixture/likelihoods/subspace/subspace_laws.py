@@ -9,15 +9,18 @@ in u = log w, which is exact up to rounding for smooth integrands that vanish at
 With a small probability a row departs along the axes of e, which is then multiplied by one of
 `SPREADS`. So densities have heavy tails there, and are sums of those with R multiplied.
 
-Let b be the known entries. A matrix S = R_b R_b' + A_b G A_b' = L L' is shared by all clusters,
-and L^-1 A_b = Q M has at most n_axes columns. The covariance of Q' L^-1 (x_b - center_b) in a
-cluster is P + T / w; in the other directions it is 1. With B' (P + T) B = 1 and B' T B diagonal,
-the covariance becomes lambda / w + mu.
+Let L L' = R R' + A G A', which all clusters share. L^-1 (x - center) is white, and unknown entries
+move it in the span of L^-1 E. With L^-1 [E, A] = [Q1, Q] [[J, C], [0, M]], where Q1 and Q are
+orthonormal, Q has at most n_axes columns. The covariance of Q' L^-1 (x - center) in a cluster is
+P + T / w, and 1 in directions beyond both. With B' (P + T) B = 1 and B' T B diagonal, it becomes
+lambda / w + mu. Where R is multiplied by s, P, mu and the 1 are by s^2.
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
+from scipy.linalg import solve_triangular
 from scipy.special import gammainc, gammaln, logsumexp, ndtr, ndtri
 
 from skdpm.mixture.likelihoods.laws.laws import (
@@ -82,14 +85,15 @@ class NormalMixtures(ColumnLaw):
 
 @dataclass(eq=False)
 class Frame:
-    """Coordinates of known entries that all clusters share."""
+    """White coordinates of rows with the same unknown entries, for all clusters."""
 
-    known: np.ndarray  # columns
-    factor: np.ndarray  # L
+    inside: np.ndarray  # Q1
     basis: np.ndarray  # Q
+    gaps: np.ndarray  # J
+    beside: np.ndarray  # C
     weights: np.ndarray  # M
-    noise: np.ndarray  # L^-1 R_b
-    noise_along: np.ndarray  # Q' L^-1 R_b
+    noise_along: np.ndarray  # Q' L^-1 R
+    log_det: float  # of the root of the covariance of known entries
 
 
 @dataclass(eq=False)
@@ -106,7 +110,7 @@ class SubspaceLaws(Laws):
     - `departs`: bool. Whether densities take this into account.
     """
 
-    width = 16
+    width = 2 * N_NODES
     of_clusters = ("loc", "scale", "df")
 
     loc: np.ndarray
@@ -124,29 +128,37 @@ class SubspaceLaws(Laws):
     def blurred(self, errors):
         return replace(self, rest=np.hstack([self.rest, np.diag(errors)]))
 
+    @cached_property
+    def _white(self):
+        """L^-1, L^-1 A, L^-1 R and log |L|."""
+        roots = np.hstack([self.rest, self.axes @ factors(self.scale.mean(axis=0)[None])[0]])
+        # Of the roots themselves: a sum of their squares would leave narrow directions no digits.
+        triangle = np.linalg.qr(roots.T, mode="r").T
+        inverse = solve_triangular(triangle, np.eye(len(triangle)), lower=True)
+        log_det = np.log(np.abs(np.diagonal(triangle))).sum()
+        return inverse, inverse @ self.axes, inverse @ self.rest, log_det
+
     def _frame(self, known):
-        known = np.flatnonzero(known)
-        axes, rest = self.axes[known], self.rest[known]
-        common = self.scale.mean(axis=0)
-        factor = factors((rest @ rest.T + axes @ common @ axes.T)[None])[0]
-        basis, weights = np.linalg.qr(np.linalg.solve(factor, axes))
-        noise = np.linalg.solve(factor, rest)
-        return Frame(known, factor, basis, weights, noise, basis.T @ noise)
+        inverse, axes, noise, log_det = self._white
+        n = np.count_nonzero(~known)
+        basis, weights = np.linalg.qr(np.hstack([inverse[:, ~known], axes]))
+        inside, basis = basis[:, :n], basis[:, n:]
+        gaps, *parts = weights[:n, :n], weights[:n, n:], weights[n:, n:]
+        log_det = log_det + np.log(np.abs(np.diagonal(gaps))).sum()
+        return Frame(inside, basis, gaps, *parts, basis.T @ noise, log_det)
 
-    def _white(self, X, frame):
-        """Known entries as L^-1 (x - center), and along the basis."""
-        y = np.linalg.solve(frame.factor, (X[:, frame.known] - self.center[frame.known]).T).T
-        y = np.clip(y, -FARTHEST, FARTHEST)  # squares are finite
-        return y, y @ frame.basis
-
-    def _covariances(self, frame, clusters):
-        """P and T."""
-        noise = frame.noise_along @ frame.noise_along.T
-        return noise, frame.weights @ self.scale[clusters] @ frame.weights.T
+    def _coordinates(self, X, frame):
+        """L^-1 (x - center) with unknown entries at the center, beyond their span, and along Q."""
+        y = np.clip(np.where(np.isnan(X), 0.0, X - self.center), -FARTHEST, FARTHEST)
+        y = np.clip(y @ self._white[0].T, -FARTHEST, FARTHEST)  # squares are finite
+        inside = y @ frame.inside
+        y = y - inside @ frame.inside.T
+        return inside, y, y @ frame.basis
 
     def _spectra(self, frame, clusters):
         """lambda, mu, B and log |P + T| of clusters."""
-        noise, spread = self._covariances(frame, clusters)
+        noise = frame.noise_along @ frame.noise_along.T
+        spread = frame.weights @ self.scale[clusters] @ frame.weights.T
         factor = factors(noise + spread)
         half = np.linalg.solve(factor, spread)
         half = np.linalg.solve(factor, half.swapaxes(1, 2))
@@ -157,62 +169,62 @@ class SubspaceLaws(Laws):
         return np.maximum(along, 0.0), rest, B, log_det
 
     def log_density(self, X, log_weights=None):
-        if not self.departs or not self.rest.any():
-            return self._log_density_of(X, log_weights)
-        terms = [
-            share + replace(self, rest=self.rest * spread)._log_density_of(X, log_weights)
-            for share, spread in zip(log_shares(self.n_rows), SPREADS, strict=True)
-        ]
-        return logsumexp(terms, axis=0)
-
-    def _log_density_of(self, X, log_weights):
-        """Densities without departures."""
         out = np.zeros((len(X), len(self.loc)))
+        step = max(1, MOST_ENTRIES // (len(self.loc) * (8 * len(SPREADS) + self.axes.shape[1])))
         for rows, known in patterns(X):
             if known.any():
                 frame = self._frame(known)
-                step = max(1, MOST_ENTRIES // (len(self.loc) * 256))
+                spectra = self._spectra(frame, slice(None))
                 for first in range(0, len(rows), step):
                     part = rows[first : first + step]
-                    out[part] = self._log_density(X[part], frame, log_weights)
+                    out[part] = self._log_density(X[part], frame, spectra, log_weights)
         return out
 
-    def _log_density(self, X, frame, log_weights):
-        y, along = self._white(X, frame)
+    def _log_density(self, X, frame, spectra, log_weights):
+        _, y, z = self._coordinates(X, frame)
+        along, rest, B, log_det = spectra
+        squares = ((z - (self.loc @ frame.weights.T)[:, None]) @ B) ** 2
         # Where both are large, the difference of their squares would be a rounding error.
-        common = -0.5 * np.sum((y - along @ frame.basis.T) ** 2, axis=1)
-        common -= np.log(np.diagonal(frame.factor)).sum()
-        common -= 0.5 * len(frame.known) * np.log(2.0 * np.pi)
-        gaps = along[:, None] - self.loc @ frame.weights.T
-        kept = self._that_matter(frame, gaps, log_weights)
-        out = np.full(gaps.shape[:2], -np.inf)
-        *spectra, B, log_det = self._spectra(frame, kept)
-        squares = (gaps[:, kept].swapaxes(0, 1) @ B) ** 2  # (n_kept, n_rows, n_axes)
-        _, log_terms = self._integrand(self.df[kept], *spectra, squares)
-        out[:, kept] = logsumexp(log_terms, axis=2).T - 0.5 * log_det
-        return out + common[:, None]
+        far = np.sum((y - z @ frame.basis.T) ** 2, axis=1)
+        shares, spreads = np.array([[0.0], [1.0]])
+        if self.departs:
+            shares, spreads = log_shares(self.n_rows), SPREADS
+        n_known, n = X.shape[1] - frame.inside.shape[1], z.shape[1]
+        shares = shares - 0.5 * n_known * np.log(2.0 * np.pi) - (n_known - n) * np.log(spreads)
+        common = shares[:, None] - 0.5 * far / spreads[:, None] ** 2 - frame.log_det
+        # Terms of a spread and a cluster, along the axes: covariances are P + T again.
+        rest = rest * spreads[:, None, None] ** 2
+        widths = along + rest
+        base = common[:, None] - 0.5 * (log_det + np.log(widths).sum(axis=2))[:, :, None]
+        distances = np.einsum("knr,skr->skn", squares, 1.0 / widths, optimize=True)
+        kept = self._that_matter(base, distances, n, log_weights)
+        out, along, rest = np.full(base.shape, -np.inf), along / widths, rest / widths
+        step = max(1, MOST_ENTRIES // (len(X) * 256))
+        for first in range(0, len(kept[0]), step):
+            s, k = (places[first : first + step] for places in kept)
+            parts = along[s, k], rest[s, k], squares[k] / widths[s, k][:, None]
+            _, log_p = self._integrand(self.df[k], *parts)
+            out[s, k] = base[s, k] + logsumexp(log_p, axis=2)
+        return logsumexp(out, axis=0).T
 
-    def _that_matter(self, frame, gaps, log_weights):
-        """Clusters that may matter for a row, by bounds, see `_integrand`: all without weights."""
-        if log_weights is None or np.isinf(self.df).all():
-            return np.arange(len(self.loc))
-        noise, spread = self._covariances(frame, slice(None))
-        factor = factors(noise + spread)
-        squares = np.sum(np.linalg.solve(factor, gaps.transpose(1, 2, 0)) ** 2, axis=1).T
-        log_dets = np.log(np.diagonal(factor, axis1=1, axis2=2)).sum(axis=1)
-        n = gaps.shape[2]
-        a = 0.5 * self.df
+    def _that_matter(self, base, squares, n, log_weights):
+        """Spreads and clusters that may matter for a row, by bounds, see `_integrand`. Without
+        weights, each cluster does, with some spreads."""
+        if np.isinf(self.df).all():
+            return np.nonzero(np.ones(base.shape[:2]))
+        among = 0 if log_weights is None else (0, 1)
+        base = base if log_weights is None else base + log_weights[:, None]
+        df, a = self.df[:, None], 0.5 * self.df[:, None]
         # P + T / w is between P + T and (P + T) / w, whether w is below 1 or above. So the
         # exponential of the square is at most exp(-w q / 2) below 1 and exp(-q / 2) above.
         log_moment = gammaln(a + 0.5 * n) - gammaln(a) - 0.5 * n * np.log(a)
-        base = log_weights - log_dets
-        upper = base + np.logaddexp(-a * np.log1p(squares / self.df), log_moment - 0.5 * squares)
+        upper = base + np.logaddexp(-a * np.log1p(squares / df), log_moment - 0.5 * squares)
         # At least the part of w between `least` and 1, where exp(-q / 2) is smaller.
         least = np.maximum(0.5, 1.0 - 1.0 / np.sqrt(a))
         part = np.log(gammainc(a, a) - gammainc(a, a * least)) + 0.5 * n * np.log(least)
         lower = base + part - 0.5 * squares
-        limit = lower.max(axis=1, keepdims=True) - NEGLIGIBLE - np.log(len(self.loc))
-        return np.flatnonzero((upper >= limit).any(axis=0))
+        limit = lower.max(axis=among, keepdims=True) - NEGLIGIBLE
+        return np.nonzero((upper >= limit - np.log(base[:, :, 0].size)).any(axis=2))
 
     def _integrand(self, df, along, rest, squares):
         """Nodes u, (n_clusters, n_nodes), and logarithms of the terms of the integral over u of
@@ -239,76 +251,66 @@ class SubspaceLaws(Laws):
         log_p = log_terms(u, df, along, rest, squares)[:, 0]
         return np.exp(u), np.exp(log_p - logsumexp(log_p, axis=1, keepdims=True))
 
-    def _conditioned(self, X, clusters):
-        """For each pattern with unknown entries: rows, the frame, clusters and cluster of each
-        row, their spectra, and nodes w with probabilities."""
+    def _conditioned(self, X, clusters, columns):
+        """For each pattern with unknown entries in `columns`: rows, positions there, the frame,
+        coordinates along Q, spectra and distances from the mean along B, covariances with these
+        over w and without, numbers, axes and roots that give the entries, and nodes w with p."""
         for rows, known in patterns(X):
-            if known.all():
+            places = np.flatnonzero(~known[columns])
+            if not len(places):
                 continue
+            at, frame = columns[places], self._frame(known)
             chosen, which = np.unique(clusters[rows], return_inverse=True)
-            frame = self._frame(known)
-            along, rest, B, _ = self._spectra(frame, chosen)
-            y, z = self._white(X[rows], frame)
-            gaps = z - (self.loc[chosen] @ frame.weights.T)[which]
-            coordinates = np.einsum("mr,mrs->ms", gaps, B[which])
-            w, p = self._posterior(
-                self.df[clusters[rows]], along[which], rest[which], coordinates**2
-            )
-            yield rows, frame, chosen, which, (along, rest, B), y, coordinates, w, p
-
-    def _loadings(self, frame, chosen, columns, B):
-        """Covariances of columns with coordinates: parts over w and without, and the shared part
-        with the other coordinates."""
-        beside = self.rest[columns] @ frame.noise.T
-        along = beside @ frame.basis
-        over_w = self.axes[columns] @ self.scale[chosen] @ frame.weights.T @ B
-        return over_w, along @ B, beside - along @ frame.basis.T
+            along, fixed, B, _ = (values[which] for values in self._spectra(frame, chosen))
+            inside, _, z = self._coordinates(X[rows], frame)
+            gaps = np.einsum("mr,mrs->ms", z - (self.loc[chosen] @ frame.weights.T)[which], B)
+            w, p = self._posterior(self.df[clusters[rows]], along, fixed, gaps**2)
+            # Unknown entries are center + J^-1 (C z + Q1' L^-1 (R e - x + center)).
+            back = solve_triangular(frame.gaps, np.eye(len(frame.gaps)))[np.cumsum(~known)[at] - 1]
+            axes, rest = back @ frame.beside, back @ frame.inside.T @ self._white[2]
+            over_w = (axes @ self.scale[chosen] @ frame.weights.T)[which] @ B
+            loadings = over_w, rest @ frame.noise_along.T @ B
+            free = self.center[at] - inside @ back.T, axes, rest
+            yield rows, places, frame, z, (along, fixed, B, gaps), loadings, free, w, p
 
     def given(self, X, clusters, columns):
         n_nodes = 1 if np.isinf(self.df).all() else N_NODES
-        loc, scale = np.zeros((2, len(columns), len(X), n_nodes))
-        scale += 1.0
-        weights = np.zeros((len(X), n_nodes))
-        weights[:, 0] = 1.0
         columns = np.asarray(columns, dtype=np.intp)
-        for rows, frame, chosen, which, spectra, y, z, w, p in self._conditioned(X, clusters):
-            over_w, fixed, others = self._loadings(frame, chosen, columns, spectra[2])
-            axes, rest = self.axes[columns], self.rest[columns]
-            means = self.center[columns] + self.loc[chosen] @ axes.T
-            variances = np.einsum("aq,kqr,ar->ka", axes, self.scale[chosen], axes)
-            remaining = np.sum(rest**2, axis=1) - np.sum(others**2, axis=1)
+        loc = np.repeat(X[:, columns].T[..., None], n_nodes, axis=2)
+        scale, weights = np.ones(loc.shape), np.repeat(np.eye(1, n_nodes), len(X), axis=0)
+        for rows, places, *_, spectra, (over_w, fixed), free, w, p in self._conditioned(
+            X, clusters, columns
+        ):
+            (along, rest, _, gaps), (shared, axes, noise), v = spectra, free, w[:, None]
             weights[rows] = p
-            shared = means[which] + y @ others.T
-            for j in range(p.shape[1]):
-                v = w[:, j, None]
-                widths = spectra[0][which] / v + spectra[1][which]
-                loadings = over_w[which] / v[..., None] + fixed[which]
-                loc[:, rows, j] = (shared + np.einsum("mar,mr->ma", loadings, z / widths)).T
-                variance = variances[which] / v + remaining
-                variance -= np.sum((loadings / np.sqrt(widths)[:, None]) ** 2, axis=2)
-                scale[:, rows, j] = np.sqrt(np.maximum(variance, 1e-300)).T
+            widths = along[..., None] / v + rest[..., None]  # (n_rows, n_axes, n_nodes)
+            steps = gaps[..., None] / widths
+            means = (shared + self.loc[clusters[rows]] @ axes.T)[..., None]
+            means = means + over_w @ (steps / v) + fixed @ steps
+            variances = np.sum(axes @ self.scale[clusters[rows]] * axes, axis=2)
+            variances = variances[..., None] / v + np.sum(noise**2, axis=1)[:, None]
+            variances -= over_w**2 @ (1.0 / (widths * v**2)) + fixed**2 @ (1.0 / widths)
+            variances -= 2.0 * (over_w * fixed) @ (1.0 / (widths * v))
+            loc[np.ix_(places, rows)] = means.swapaxes(0, 1)
+            scale[np.ix_(places, rows)] = np.sqrt(np.maximum(variances, 1e-300)).swapaxes(0, 1)
         return [NormalMixtures(*column, weights) for column in zip(loc, scale, strict=True)]
 
     def fill(self, X, clusters, rng):
         filled = X.copy()
-        for rows, frame, chosen, which, spectra, _, _, w, p in self._conditioned(X, clusters):
+        for rows, places, frame, z, spectra, (over_w, fixed), free, w, p in self._conditioned(
+            X, clusters, np.arange(X.shape[1])
+        ):
+            (along, rest, B, _), (shared, axes, roots) = spectra, free
             v = w[np.arange(len(rows)), drawn_places(p, rng)][:, None]
             # A free row, corrected by the known entries (Matheron's rule).
-            roots = factors(self.scale[chosen])
             normal = rng.standard_normal((len(rows), self.axes.shape[1]))
-            points = self.loc[clusters[rows]]
-            points = points + np.einsum("mqr,mr->mq", roots[which], normal) / np.sqrt(v)
+            points = np.einsum("mqr,mr->mq", factors(self.scale[clusters[rows]]), normal)
+            points = self.loc[clusters[rows]] + points / np.sqrt(v)
             noise = rng.standard_normal((len(rows), self.rest.shape[1]))
-            free = self.center + points @ self.axes.T + noise @ self.rest.T
-            gaps = X[rows][:, frame.known] - free[:, frame.known]
-            y = np.linalg.solve(frame.factor, gaps.T).T
-            z = np.einsum("mr,mrs->ms", y @ frame.basis, spectra[2][which])
-            columns = np.flatnonzero(np.isnan(X[rows[0]]))
-            over_w, fixed, others = self._loadings(frame, chosen, columns, spectra[2])
-            z = z / (spectra[0][which] / v + spectra[1][which])
-            loadings = over_w[which] / v[..., None] + fixed[which]
-            steps = y @ others.T + np.einsum("mar,mr->ma", loadings, z)
-            filled[np.ix_(rows, columns)] = free[:, columns] + steps
+            gaps = z - points @ frame.weights.T - noise @ frame.noise_along.T
+            steps = np.einsum("mr,mrs->ms", gaps, B) / (along / v + rest)
+            steps = np.einsum("mar,mr->ma", over_w / v[..., None] + fixed, steps)
+            filled[np.ix_(rows, places)] = shared + points @ axes.T + noise @ roots.T + steps
         return filled
 
 
