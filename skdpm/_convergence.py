@@ -16,6 +16,8 @@ from skdpm import diagnostics
 # A quantity whose split R-hat is above this has not mixed (Vehtari et al. 2021 recommend 1.01 for
 # publication; a clustering is useful before that).
 LARGEST_R_HAT = 1.05
+# R-hat of co-clustering above which the errors of probabilities are too small.
+MIXED = 1.2
 
 # Largest standard deviation of estimates of a log evidence. Above it, one estimate decides.
 LARGEST_STD = 1.0
@@ -390,15 +392,16 @@ def words_about_levels(figures, bad):
     if not difference > WORTH_WORDS or entry["r_hat"] <= LARGEST_R_HAT:
         return None
     words = f"log_joint differs by {difference:.0f} nats between chains"
+    differ = figures.get("coclustering", {}).get("r_hat", 1.0) > MIXED or "coclustering" in bad
     if "difference_masses" in entry:
         by = f"{entry['difference_masses']:.0f}"
-        if not bad:
+        if not (bad or differ):
             agree = "chains agree about labels, densities and the mass around their draws"
             return (
                 f"{agree} (up to {by} nats); {words}, as components do, which is no disagreement"
             )
         words += f", estimates of the log mass around their draws by {by}"
-    return f"chains {'differ' if 'coclustering' in bad else 'agree'} about labels; {words}"
+    return f"chains {'differ' if differ else 'agree'} about labels; {words}"
 
 
 def draws_to_ask(figures, names, n_draws):

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from sklearn.metrics import adjusted_rand_score
 
 from skdpm import partitions
-from skdpm._convergence import adjusted_rand
+from skdpm._convergence import MIXED, adjusted_rand
 from skdpm._validation import check_choice, is_dask
 from skdpm.draws import Candidates, column_of
 from skdpm.mixture.answers.components import distances_between, points_of
@@ -45,9 +45,6 @@ SURE, AGREE = 0.8, 0.5
 # draws are hardly more alike than by chance, with a mean adjusted Rand index below the third: that
 # of rows without clusters is at most 0.04.
 TOO_FEW, LARGE, ALIKE = 0.05, 0.01, 0.05
-
-# R-hat of co-clustering above which the errors of probabilities are too small.
-MIXED = 1.2
 
 # Most rows, times the mean number of components, with other readings. These take about a second.
 MOST_READ_AGAIN = 300_000

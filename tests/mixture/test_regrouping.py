@@ -401,6 +401,9 @@ def test_levels_with_the_same_labels_are_a_sentence():
     assert "differ about labels" in _convergence.words_about_levels(
         {"log_joint": figures}, ["coclustering"]
     )
+    # R-hat of pairs may be large where labels are usable; `summary` says so in another line.
+    apart = {"log_joint": figures, "coclustering": {"r_hat": 1.3}}
+    assert "differ about labels" in _convergence.words_about_levels(apart, [])
     for quiet in ({"difference_chains": 20.0}, {"r_hat": 1.01}):
         assert _convergence.words_about_levels({"log_joint": {**figures, **quiet}}, []) is None
 
