@@ -613,6 +613,8 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
             of_chosen = next(iter(scores.values()))
             words = [
                 f"{' '.join(law.split())} {nats:.4g}{' (not clearly better)' * (nats > of_chosen)}"
+                if nats > -np.inf
+                else f"{' '.join(law.split())} (ruled out)"
                 for law, nats in scores.items()
             ]
             words[0] += " (chosen)"

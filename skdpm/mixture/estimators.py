@@ -123,7 +123,8 @@ default="auto"
         Choices of the fit; learned hyperparameters are at their posterior means.
     likelihood_scores_ : dict of str to float
         Mean held-out log densities, in nats (of answers and counts, log probabilities), of laws
-        tried, that of the fit first. Only of 8 columns, answers, counts, or floats of "mixed".
+        tried, that of the fit first; -inf: it was ruled out, as one that needs more components for
+        the same rows. Only of 8 columns, answers, counts, or floats of "mixed".
     n_iter_, n_warmup_, fit_time_ : int, int and float
         Numbers of iterations and of those in warm-up, and seconds of `fit`.
     n_features_in_, feature_names_in_ : int and ndarray

@@ -714,6 +714,7 @@ def test_rounded_amounts_are_no_counts():
     with pytest.warns(UserWarning, match="Take logarithms before scaling and before fit"):
         model = DPMixture(n_chains=2, random_state=0).fit(X)
     assert isinstance(model.likelihood_, Gaussian) and model.n_clusters_ == 1
+    assert "NegativeBinomial() (ruled out)" in model.summary()
     # Also beside answers and measurements.
     X = np.c_[X, answers(200, 3)[0], rng.normal(size=200)]
     assert last(X) == [[7], [4, 5, 6], [0, 1, 2, 3]]
