@@ -341,14 +341,22 @@ def _warn_of_few_rows(model):
     n_samples, n_features, n_clusters = len(model.labels_), model.n_features_in_, model.n_clusters_
     is_given = getattr(model, "n_components", None) is not None
     learns = "mean_precision" in model.likelihood_.learned and n_clusters > 1 and not is_given
-    if not (learns and FEWEST_ALONE <= n_samples < 2 * n_features):
+    if not learns:
         return
-    if FEWEST_EACH * n_clusters > n_samples or _silhouette(model) < LEAST_APART / n_samples**0.5:
+    if n_samples < FEWEST_ALONE:
+        advice, is_doubtful = "Add rows", 2 * n_clusters > n_samples
+    else:
+        advice = "Use fewer columns, as from sklearn.decomposition.PCA"
+        is_doubtful = n_samples < 2 * n_features and (
+            FEWEST_EACH * n_clusters > n_samples
+            or _silhouette(model) < LEAST_APART / n_samples**0.5
+        )
+    if is_doubtful:
         warn(
             f"labels_ has {n_clusters} clusters; X has {n_samples} rows and {n_features} "
             "columns. So few rows may not tell clusters from noise, which may have many clusters "
-            "and rows that are alone. Use fewer columns, as from sklearn.decomposition.PCA, or "
-            "FiniteMixture(n_components=...) with the number of clusters",
+            f"and rows that are alone. {advice}, or use FiniteMixture(n_components=...) with the "
+            "number of clusters",
         )
 
 

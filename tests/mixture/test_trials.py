@@ -1004,6 +1004,18 @@ def test_clusters_of_few_rows_of_many_columns_may_be_noise():
         assert FiniteMixture(4, **params).fit(groups).n_clusters_ == 4
 
 
+@pytest.mark.parametrize("n", [2, 3])
+def test_a_cluster_for_each_of_a_few_rows_may_be_noise(n):
+    X = np.random.default_rng(0).standard_normal((n, 30))
+    with pytest.warns(UserWarning, match=f"{n} rows and 30 columns. So few .* Add rows, or use"):
+        assert DPMixture(**SHORT).fit(X).n_clusters_ == n
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        X = [[0.0], [0.1], [9.0], [9.1]]
+        assert DPMixture(**SHORT).fit(X).n_clusters_ == 2
+
+
 @pytest.mark.long
 def test_trials_do_not_search_columns_for_warnings(monkeypatch):
     monkeypatch.setattr("skdpm.mixture.likelihoods.gaussian.gaussian.doubtful_columns", None)
