@@ -119,7 +119,7 @@ def validate_rows(estimator, X, likelihood, reset, **allowed):
     """
     rows = converted(estimator, X, likelihood, reset, dtype=np.float64, order="C")
     likelihood.check_entries(rows, **allowed)
-    return rows
+    return likelihood.rebuilt(rows)
 
 
 def converted(estimator, X, likelihood, reset, **form):

@@ -429,6 +429,7 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         if self._predictor.background is None:
             u *= cumulated[:, -1:]
         names = getattr(self, "feature_names_in_", None)
+        X = self.likelihood_.rebuilt(X)
         X = decoded_table(X, self.likelihood_.decode(X), names)
         labels = (u >= cumulated).sum(axis=1).astype(np.int64)
         # The rest of the probability is that of noise.

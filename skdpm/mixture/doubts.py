@@ -88,10 +88,12 @@ def warn_of_columns(model, X, program, given):
     own = [own for _, own in likelihood.by_columns(model.n_features_in_)]
     follow = np.setdiff1d(np.arange(model.n_features_in_), np.concatenate(own))
     if len(follow) and model.likelihood in ("auto", "mixed"):
+        unknown = np.isin(follow, likelihood.rebuilds, invert=True)
+        then = f"give NaN for {listed(follow[unknown], names)}" if unknown.any() else "compute it"
         warn(
             f"{listed(follow, names)} of X can be computed from other columns, as totals, "
             f'products and copies can. So the law that likelihood="{model.likelihood}" chose '
-            "leaves this out, and sample and impute give NaN for it"
+            f"leaves this out, and sample and impute {then}"
         )
 
 

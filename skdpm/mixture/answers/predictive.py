@@ -244,7 +244,7 @@ class Predictor:
         )
         X = dense_if_needed(X, self.likelihood)
         self.likelihood.check_entries(X, gaps)
-        return X
+        return self.likelihood.rebuilt(X)
 
     def predict(self, X, n_jobs=None):
         """Most probable cluster of each checked row, -1 if noise is more probable than any:

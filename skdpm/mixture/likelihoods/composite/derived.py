@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Which columns of numbers follow from others, as totals and products do."""
 
+from typing import NamedTuple
+
 import numpy as np
 
 from skdpm.mixture.likelihoods.laws.recorded import step_of
@@ -11,6 +13,9 @@ FEWEST_ROWS, ROWS_OF_COLUMN, OFTEN = 30, 5, 0.95
 # absolute, and as a multiple of that of rounding; and how many times larger it is at least for the
 # numbers themselves. Largest ratio of shares that are alike.
 MOST, SLACK, CURVED, ALIKE = 4e-4, 2.0, 9.0, 1.1
+# Shares of the variance of a column in a relation: most that the others leave, and least of each;
+# and the smallest singular value of these, as a share of the largest.
+REST, LEAST_SHARE, LEAST_ANGLE = 1e-3, 1e-4, 1e-6
 
 
 def sums_among(others, columns, discrete):
@@ -49,8 +54,7 @@ def products_among(values):
     if len(values) < FEWEST_ROWS:
         return []
     usual, left_out = (values > 0.0) & np.isfinite(values), []
-    # A column that is left out cannot be imputed.
-    left = np.flatnonzero((usual.mean(axis=0) >= OFTEN) & ~np.isnan(values).any(axis=0))
+    left = np.flatnonzero((usual | np.isnan(values)).mean(axis=0) >= OFTEN)
     values = values[usual[:, left].all(axis=1)]
     left = [d for d in left.tolist() if (values[:, d] != values[:1, d]).any()]
     if not 1 < len(left) <= len(values) / ROWS_OF_COLUMN:
@@ -66,6 +70,71 @@ def products_among(values):
             break
         left_out.append(left.pop(found[of_sums[found] <= ALIKE * of_sums[found].min()][-1]))
     return left_out
+
+
+class Relation(NamedTuple):
+    """What columns have in common: origin + weights @ x is 0, of entries x or of their logarithms.
+
+    - `columns`, `weights`: ndarrays of shape (n_columns,). Positions, the determined one first.
+    - `is_whole`: ndarray of bool, (n_columns,). Whether columns have whole numbers.
+    """
+
+    columns: np.ndarray
+    weights: np.ndarray
+    origin: float
+    are_logs: bool
+    is_whole: np.ndarray
+
+    def fill(self, X):
+        """Fill the entry of each row of X that alone is missing in these columns."""
+        rows = np.flatnonzero(np.isnan(X[:, self.columns]).sum(axis=1) == 1)
+        own = X[np.ix_(rows, self.columns)]
+        gap = np.isnan(own).argmax(axis=1)
+        with np.errstate(all="ignore"):
+            terms = self.weights * (np.log(own) if self.are_logs else own)
+            terms[np.arange(len(rows)), gap] = 0.0
+            found = -(self.origin + terms.sum(axis=1)) / self.weights[gap]
+            found = np.exp(found) if self.are_logs else found
+        found = np.where(self.is_whole[gap], np.rint(found), found)
+        X[rows, self.columns[gap]] = np.where(np.isfinite(found), found, np.nan)
+
+
+def relations_among(values, columns, others):
+    """How each of `columns` follows from the `others`, if it does: list of `Relation`."""
+    found = []
+    for d in columns if len(values) >= FEWEST_ROWS else ():
+        linear = _relation(values, np.array([d, *others]), are_logs=False)
+        found.append(linear or _relation(values, np.array([d, *others]), are_logs=True))
+    return [relation for relation in found if relation is not None]
+
+
+def _relation(values, columns, are_logs):
+    """The relation of the first of these columns to the others, or None."""
+    own = values[:, columns]
+    are_whole = (np.isnan(own) | (own == np.rint(own))).all(axis=0)
+    if are_logs:
+        usual = (~(own <= 0.0)).mean(axis=0) >= OFTEN
+        if not usual[0]:
+            return None
+        columns, own, are_whole = columns[usual], own[:, usual], are_whole[usual]
+        own = np.log(np.where(own > 0.0, own, np.nan))
+    own = own[np.isfinite(own).all(axis=1)]
+    if len(own) < max(FEWEST_ROWS, ROWS_OF_COLUMN * len(columns)):
+        return None  # they may agree by chance
+    with np.errstate(over="ignore", invalid="ignore"):
+        means, spreads = own.mean(axis=0), own.std(axis=0)
+    if not np.isfinite(spreads).all():
+        return None
+    spreads[spreads == 0.0] = 1.0
+    own = (own - means) / spreads
+    weights = np.linalg.lstsq(own[:, 1:], own[:, 0], rcond=LEAST_ANGLE)[0]
+    used = np.append(True, weights**2 > LEAST_SHARE)
+    own, means, spreads = own[:, used], means[used], spreads[used]
+    weights = np.append(-1.0, np.linalg.lstsq(own[:, 1:], own[:, 0], rcond=LEAST_ANGLE)[0])
+    if not np.mean((own @ weights) ** 2) < REST * np.mean(own[:, 0] ** 2):
+        return None
+    weights = weights / spreads
+    return Relation(columns[used], weights, -weights @ means, are_logs, are_whole[used])
 
 
 def _unexplained(values):

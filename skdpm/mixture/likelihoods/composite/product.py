@@ -45,7 +45,8 @@ class Product(JoinedHyperparameters, JoinedTables, JoinedAnswers, _BaseCompositi
     ['size', 'counts', 'kind']
 
     The parts of a row are independent given its cluster: their log densities add up. Columns in no
-    part are not modelled.
+    part are not modelled; `sample` and `impute` compute numbers that sums or products of others
+    determine.
 
     Parameters
     ----------

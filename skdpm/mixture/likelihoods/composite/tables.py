@@ -7,8 +7,10 @@ from functools import partial
 
 import numpy as np
 
-from skdpm._tables import Table, as_table, called, listed
-from skdpm._validation import ColumnError, given_shape
+from skdpm._tables import NUMBERS, Table, as_table, called, listed
+from skdpm._validation import ColumnError, given_shape, is_dask
+from skdpm.mixture.likelihoods.composite.derived import relations_among
+from skdpm.mixture.likelihoods.composite.discrete import ENOUGH_ROWS
 
 # Advice in errors about strings.
 CATEGORIES = "; use Categorical for columns of categories, alone or as a part of Product"
@@ -16,6 +18,8 @@ CATEGORIES = "; use Categorical for columns of categories, alone or as a part of
 
 class JoinedTables:
     """The role of tables of a `Product`. Errors of parts are about the columns of X."""
+
+    _relations = ()  # of columns in no part
 
     def for_columns(self, X):
         table = as_table(X, self.reads_numbers)
@@ -37,6 +41,8 @@ class JoinedTables:
         other.parts = parts
         other._positions, other._columns, other._n_features = positions, names, shape[1]
         other._known = None  # of other parts
+        rest = np.setdiff1d(np.arange(shape[1]), np.concatenate(positions))
+        other._relations = _relations(X, rest, other._bound())
         return other
 
     def keeping_columns(self):
@@ -49,6 +55,21 @@ class JoinedTables:
         for _, likelihood, positions in self._bound():
             read = likelihood.read or partial(Table.numbers, advice=CATEGORIES)
             X[:, positions] = read(table.take(positions))
+        for d in self.rebuilds:
+            column = table.column(d)
+            X[:, d] = column.values if column.kind in NUMBERS else np.nan
+        return X
+
+    @property
+    def rebuilds(self):
+        """Positions of the columns in no part that `rebuilt` can fill: list of int."""
+        return [int(relation.columns[0]) for relation in self._relations]
+
+    def rebuilt(self, X):
+        if self._relations:
+            X = np.array(X, dtype=np.float64)
+            for relation in self._relations:
+                relation.fill(X)
         return X
 
     def decode(self, X):
@@ -133,6 +154,22 @@ def positions_of(columns, n_features, names, X, who):
             )
         return np.flatnonzero(columns)
     return np.array([position(key) for key in columns], dtype=np.intp)
+
+
+def _relations(X, rest, parts):
+    """How numbers of which no part consists follow from those of parts: list of `Relation`."""
+    table = None if is_dask(X) else as_table(X, numbers=True)
+    if table is None or len(rest) == 0:
+        return []
+    others = [d for _, part, at in parts if part.read is None for d in at]
+    rest, others = (
+        [d for d in own if table.column(d).kind in ("float", "integer")] for own in (rest, others)
+    )
+    step = -(-table.shape[0] // ENOUGH_ROWS) or 1
+    values = np.zeros((len(range(0, table.shape[0], step)), table.shape[1]))
+    for d in (*rest, *others) if rest else ():
+        values[:, d] = table.column(d).values[::step]
+    return relations_among(values, rest, others)
 
 
 def _check_positions(parts, positions, names):
