@@ -13,9 +13,11 @@ FEWEST_ROWS, ROWS_OF_COLUMN, OFTEN = 30, 5, 0.95
 # absolute, and as a multiple of that of rounding; and how many times larger it is at least for the
 # numbers themselves. Largest ratio of shares that are alike.
 MOST, SLACK, CURVED, ALIKE = 4e-4, 2.0, 9.0, 1.1
-# Shares of the variance of a column in a relation: most that the others leave, and least of each;
-# and the smallest singular value of these, as a share of the largest.
-REST, LEAST_SHARE, LEAST_ANGLE = 1e-3, 1e-4, 1e-6
+# Shares of the variance of a column in a relation: most that the others leave of it and of each of
+# them, and least of each; and the smallest singular value of these, as a share of the largest.
+REST, REST_OF_OTHERS, LEAST_SHARE, LEAST_ANGLE = 1e-3, 1e-2, 1e-4, 1e-6
+# Largest number of columns in no part, times the square of that of others: below a second.
+MOST_WORK = 300_000
 
 
 def sums_among(others, columns, discrete):
@@ -76,7 +78,9 @@ class Relation(NamedTuple):
     """What columns have in common: origin + weights @ x is 0, of entries x or of their logarithms.
 
     - `columns`, `weights`: ndarrays of shape (n_columns,). Positions, the determined one first.
-    - `is_whole`: ndarray of bool, (n_columns,). Whether columns have whole numbers.
+    - `is_whole`, `follows`: ndarrays of bool, (n_columns,). Whether columns have whole numbers,
+      and whether the others determine them.
+    - `rest`: float. Share of the variance of the first one that the others leave.
     """
 
     columns: np.ndarray
@@ -84,10 +88,13 @@ class Relation(NamedTuple):
     origin: float
     are_logs: bool
     is_whole: np.ndarray
+    follows: np.ndarray
+    rest: float
 
     def fill(self, X):
         """Fill the entry of each row of X that alone is missing in these columns."""
-        rows = np.flatnonzero(np.isnan(X[:, self.columns]).sum(axis=1) == 1)
+        gaps = np.isnan(X[:, self.columns])
+        rows = np.flatnonzero((gaps.sum(axis=1) == 1) & gaps[:, self.follows].any(axis=1))
         own = X[np.ix_(rows, self.columns)]
         gap = np.isnan(own).argmax(axis=1)
         with np.errstate(all="ignore"):
@@ -102,10 +109,13 @@ class Relation(NamedTuple):
 def relations_among(values, columns, others):
     """How each of `columns` follows from the `others`, if it does: list of `Relation`."""
     found = []
-    for d in columns if len(values) >= FEWEST_ROWS else ():
-        linear = _relation(values, np.array([d, *others]), are_logs=False)
-        found.append(linear or _relation(values, np.array([d, *others]), are_logs=True))
-    return [relation for relation in found if relation is not None]
+    if len(values) < FEWEST_ROWS or len(columns) * len(others) ** 2 > MOST_WORK:
+        return found
+    for d in columns:
+        both = [_relation(values, np.array([d, *others]), are_logs) for are_logs in (False, True)]
+        both = [relation for relation in both if relation is not None]
+        found += sorted(both, key=lambda relation: relation.rest)[:1]
+    return found
 
 
 def _relation(values, columns, are_logs):
@@ -131,10 +141,11 @@ def _relation(values, columns, are_logs):
     used = np.append(True, weights**2 > LEAST_SHARE)
     own, means, spreads = own[:, used], means[used], spreads[used]
     weights = np.append(-1.0, np.linalg.lstsq(own[:, 1:], own[:, 0], rcond=LEAST_ANGLE)[0])
-    if not np.mean((own @ weights) ** 2) < REST * np.mean(own[:, 0] ** 2):
+    if not own[:, 0].any() or not (rest := np.mean((own @ weights) ** 2)) < REST:
         return None
-    weights = weights / spreads
-    return Relation(columns[used], weights, -weights @ means, are_logs, are_whole[used])
+    follows, weights = weights**2 > rest / REST_OF_OTHERS, weights / spreads
+    origin, columns, are_whole = -weights @ means, columns[used], are_whole[used]
+    return Relation(columns, weights, origin, are_logs, are_whole, follows, rest)
 
 
 def _unexplained(values):
