@@ -154,6 +154,7 @@ def _or_refusal(function, *args):
         warnings.filterwarnings("ignore", "all entries of X are (missing|0)")
         warnings.filterwarnings("ignore", "X has no entries in column")
         warnings.filterwarnings("ignore", "Categorical: a column of codes holds")
+        warnings.filterwarnings("ignore", "labels_ has .* clusters; X has . rows")
         try:
             return function(*args)
         except (ValueError, TypeError) as error:
