@@ -681,6 +681,31 @@ def test_totals_in_no_part_are_whole():
     frame.loc[0, "d"] = frame.loc[1, "b"] = np.nan
     filled = model.fit(frame).impute(frame)
     np.testing.assert_array_equal(filled, X)
+    # What is computed is an entry that the law of its column takes.
+    frame.loc[2, ["a", "d"]] = np.nan, 1.0
+    assert model.fit(frame).impute(frame).loc[2, "a"] >= 0.0
+    # Text in a column that is left out says nothing.
+    rows = frame[:2].astype({"d": object})
+    rows.loc[1, "d"] = "unknown"
+    filled = model.impute(rows)
+    assert filled["d"].tolist() == [X[0, 3], "unknown"] and filled["b"].notna().all()
+    selecting = DPMixture(likelihood=Product(likelihood.parts, select=True), **SHORT).fit(X)
+    rows = selecting.sample(4)[0]
+    np.testing.assert_array_equal(rows[:, 3], rows[:, :3].sum(axis=1))
+
+
+@pytest.mark.parametrize("kind", ["clusters", "marks", "noise"])
+def test_correlations_are_no_relations(kind):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(100, 2)).round(2)
+    if kind == "clusters":
+        X += 100.0 * rng.integers(0, 2, (100, 1))
+    elif kind == "marks":
+        X[:3] = -999.0
+    bound = Product([("a", Gaussian(), [0])]).for_columns(X)
+    assert bound.rebuilds == []
+    X[:, 1] = 2.0 * X[:, 0] + 1.0
+    assert bound.for_columns(X).rebuilds == [1]
 
 
 @pytest.mark.long

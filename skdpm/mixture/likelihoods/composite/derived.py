@@ -80,7 +80,7 @@ class Relation(NamedTuple):
     - `columns`, `weights`: ndarrays of shape (n_columns,). Positions, the determined one first.
     - `is_whole`, `follows`: ndarrays of bool, (n_columns,). Whether columns have whole numbers,
       and whether the others determine them.
-    - `rest`: float. Share of the variance of the first one that the others leave.
+    - `ends`: ndarray of shape (2, n_columns). Least and greatest entries that are computed.
     """
 
     columns: np.ndarray
@@ -89,7 +89,7 @@ class Relation(NamedTuple):
     are_logs: bool
     is_whole: np.ndarray
     follows: np.ndarray
-    rest: float
+    ends: np.ndarray
 
     def fill(self, X):
         """Fill the entry of each row of X that alone is missing in these columns."""
@@ -103,49 +103,55 @@ class Relation(NamedTuple):
             found = -(self.origin + terms.sum(axis=1)) / self.weights[gap]
             found = np.exp(found) if self.are_logs else found
         found = np.where(self.is_whole[gap], np.rint(found), found)
-        X[rows, self.columns[gap]] = np.where(np.isfinite(found), found, np.nan)
+        low, high = self.ends[:, gap]
+        X[rows, self.columns[gap]] = np.where((low <= found) & (found <= high), found, np.nan)
 
 
 def relations_among(values, columns, others):
     """How each of `columns` follows from the `others`, if it does: list of `Relation`."""
-    found = []
     if len(values) < FEWEST_ROWS or len(columns) * len(others) ** 2 > MOST_WORK:
-        return found
+        return []
+    known = ~np.isnan(values).all(axis=0)
+    found = []
     for d in columns:
-        both = [_relation(values, np.array([d, *others]), are_logs) for are_logs in (False, True)]
-        both = [relation for relation in both if relation is not None]
-        found += sorted(both, key=lambda relation: relation.rest)[:1]
+        own = np.array([d, *(j for j in others if known[j])])
+        both = (_relation(values, own, are_logs) for are_logs in (False, True))
+        found += [relation for relation in both if relation is not None][:1]
     return found
 
 
 def _relation(values, columns, are_logs):
     """The relation of the first of these columns to the others, or None."""
     own = values[:, columns]
-    are_whole = (np.isnan(own) | (own == np.rint(own))).all(axis=0)
     if are_logs:
         usual = (~(own <= 0.0)).mean(axis=0) >= OFTEN
         if not usual[0]:
             return None
-        columns, own, are_whole = columns[usual], own[:, usual], are_whole[usual]
-        own = np.log(np.where(own > 0.0, own, np.nan))
-    own = own[np.isfinite(own).all(axis=1)]
-    if len(own) < max(FEWEST_ROWS, ROWS_OF_COLUMN * len(columns)):
+        columns, own = columns[usual], np.where(own > 0.0, own, np.nan)[:, usual]
+    entries = own[np.isfinite(own).all(axis=1)]
+    if len(entries) < max(FEWEST_ROWS, ROWS_OF_COLUMN * len(columns)):
         return None  # they may agree by chance
+    own = np.log(entries) if are_logs else entries
     with np.errstate(over="ignore", invalid="ignore"):
         means, spreads = own.mean(axis=0), own.std(axis=0)
-    if not np.isfinite(spreads).all():
+    if not np.isfinite(spreads).all() or not np.ptp(own[:, 0]) > 0.0:
         return None
-    spreads[spreads == 0.0] = 1.0
+    spreads = np.where(np.ptp(own, axis=0) > 0.0, spreads, 1.0)
     own = (own - means) / spreads
     weights = np.linalg.lstsq(own[:, 1:], own[:, 0], rcond=LEAST_ANGLE)[0]
     used = np.append(True, weights**2 > LEAST_SHARE)
-    own, means, spreads = own[:, used], means[used], spreads[used]
+    own, entries, columns = own[:, used], entries[:, used], columns[used]
     weights = np.append(-1.0, np.linalg.lstsq(own[:, 1:], own[:, 0], rcond=LEAST_ANGLE)[0])
-    if not own[:, 0].any() or not (rest := np.mean((own @ weights) ** 2)) < REST:
+    rest = np.mean((own @ weights) ** 2)
+    # Clusters far apart, or a few remote rows, make correlations large, but not exact.
+    rounding = np.array([_rounding(column, are_logs) for column in entries.T])
+    if not rest < min(REST, 1e-9 + 2.0 * SLACK * weights**2 @ rounding):
         return None
-    follows, weights = weights**2 > rest / REST_OF_OTHERS, weights / spreads
-    origin, columns, are_whole = -weights @ means, columns[used], are_whole[used]
-    return Relation(columns, weights, origin, are_logs, are_whole, follows, rest)
+    follows, weights = weights**2 > rest / REST_OF_OTHERS, weights / spreads[used]
+    ends = np.array([entries.min(axis=0), entries.max(axis=0)])
+    ends[:, 0] = -np.finfo(float).max, np.finfo(float).max  # no law has the first one
+    is_whole = (entries == np.rint(entries)).all(axis=0)
+    return Relation(columns, weights, -weights @ means[used], are_logs, is_whole, follows, ends)
 
 
 def _unexplained(values):
@@ -156,7 +162,11 @@ def _unexplained(values):
         return 1.0 / np.diagonal(inverse), inverse / np.diagonal(inverse)[:, None]
 
 
-def _rounding(column):
-    """Variance of the rounding of the logarithms of a column, as a share of theirs."""
+def _rounding(column, are_logs=True):
+    """Variance of the rounding of a column or of its logarithms, as a share of theirs."""
     step = step_of(np.diff(np.unique(column)))
-    return 0.0 if step is None else np.mean((step / column) ** 2) / 12.0 / np.log(column).var()
+    if step is None or np.ptp(column) == 0.0:
+        return 0.0
+    if not are_logs:
+        return step**2 / 12.0 / column.var()
+    return np.mean((step / column) ** 2) / 12.0 / np.log(column).var()

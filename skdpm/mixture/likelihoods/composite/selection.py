@@ -56,6 +56,7 @@ class Selection:
         other = cls(parts, select=True)
         other._positions, other._columns = positions, product._columns
         other._n_features, other._groups = product._n_features, groups
+        other._relations = product._relations
         other._places = [j for _, group, _ in groups for j in range(len(group))]
         other._selected, other._selects = np.ones(len(parts)), True
         return other

@@ -56,8 +56,9 @@ class JoinedTables:
             read = likelihood.read or partial(Table.numbers, advice=CATEGORIES)
             X[:, positions] = read(table.take(positions))
         for d in self.rebuilds:
-            column = table.column(d)
-            X[:, d] = column.values if column.kind in NUMBERS else np.nan
+            column = table.column(d, reads_numbers=True)
+            known = column.values if column.kind in NUMBERS else np.inf  # of no use, but there
+            X[:, d] = np.where(column.gaps, np.nan, known)
         return X
 
     @property
@@ -162,9 +163,7 @@ def _relations(X, rest, parts):
     if table is None or len(rest) == 0:
         return []
     others = [d for _, part, at in parts if part.read is None for d in at]
-    rest, others = (
-        [d for d in own if table.column(d).kind in ("float", "integer")] for own in (rest, others)
-    )
+    rest, others = ([d for d in own if table.column(d).kind in NUMBERS] for own in (rest, others))
     step = -(-table.shape[0] // ENOUGH_ROWS) or 1
     values = np.zeros((len(range(0, table.shape[0], step)), table.shape[1]))
     for d in (*rest, *others) if rest else ():
