@@ -633,6 +633,8 @@ def test_products_of_powers():
     assert products_among(rows) == [2]
     rows[8, 1] = np.nan
     assert products_among(rows) == [2]
+    rows[29:, 2] = np.nan  # too few complete rows
+    assert products_among(rows) == []
 
 
 @pytest.mark.parametrize("change", [np.asfortranarray, np.float32, lambda X: X[::-1, ::-1]])

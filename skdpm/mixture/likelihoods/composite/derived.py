@@ -53,14 +53,14 @@ def products_among(values):
     several normal clusters where there is one. Of the columns in one that leaves which the others
     explain best, so that these are least correlated; of some that they explain alike, the last.
     """
+    usual, gaps, left_out = (values > 0.0) & np.isfinite(values), np.isnan(values), []
     if len(values) < FEWEST_ROWS:
-        return []
-    usual, left_out = (values > 0.0) & np.isfinite(values), []
-    left = np.flatnonzero((usual | np.isnan(values)).mean(axis=0) >= OFTEN)
+        return left_out
+    left = np.flatnonzero(((usual | gaps).mean(axis=0) >= OFTEN) & (gaps.mean(axis=0) < 0.5))
     values = values[usual[:, left].all(axis=1)]
     left = [d for d in left.tolist() if (values[:, d] != values[:1, d]).any()]
-    if not 1 < len(left) <= len(values) / ROWS_OF_COLUMN:
-        return []
+    if len(values) < max(FEWEST_ROWS, ROWS_OF_COLUMN * len(left)):
+        return left_out
     rounding = {d: _rounding(values[:, d]) for d in left}
     while len(left) > 1:
         own, of_rounding = values[:, left], np.array([rounding[d] for d in left])
