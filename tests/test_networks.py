@@ -200,7 +200,6 @@ def test_fits_say_that_weights_of_graphs_are_left_out(kind):
     assert n_warnings(np.ones((4, 4))) == 0
 
 
-@pytest.mark.filterwarnings("ignore:labels_ has")  # few rows
 def test_probabilities_of_named_nodes():
     graph = two_cliques()
     for X in (graph, pd.DataFrame(nx.to_numpy_array(graph), list(graph), list(graph))):

@@ -373,7 +373,6 @@ def test_set_params_of_a_name_explains_itself(estimator, params):
         estimator.set_params(**params)
 
 
-@pytest.mark.filterwarnings("ignore:labels_ has")  # few rows
 def test_set_params_of_an_object():
     estimator = DPMixture()
     estimator.set_params(likelihood=Bernoulli(), likelihood__a=2.0)

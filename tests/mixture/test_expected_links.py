@@ -183,7 +183,6 @@ def test_imputed_networks_are_of_the_kind_of_x():
         model.impute(np.zeros((8, 8)))
 
 
-@pytest.mark.filterwarnings("ignore:labels_ has")  # few rows
 def test_other_likelihoods_have_no_links():
     model = DPMixture(likelihood=Gaussian(), **SHORT)
     with pytest.raises(AttributeError, match="only networks have links to expect"):

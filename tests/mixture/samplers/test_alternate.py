@@ -224,7 +224,6 @@ def test_turns_of_an_iteration(n_turns):
         (200, 13, "diag", 3),
     ],
 )
-@pytest.mark.filterwarnings("ignore:labels_ has")  # few rows
 def test_few_rows_of_few_correlated_columns_make_more_turns(n, d, kind, n_turns):
     X = np.random.default_rng(0).normal(size=(n, d))
     found = DPMixture(likelihood=Gaussian(covariance_type=kind), **FEW).fit(X).sampler_

@@ -36,6 +36,8 @@ from skdpm.mixture.likelihoods.laws.laws import (
 MOST_ENTRIES = 2**22
 # Largest distance, whose square times a weight is finite, and smallest logarithm of a weight.
 FARTHEST, LOWEST = 1e145, -690.0
+# mu, of at most 1, below which it is a rounding error, and to which it is raised as a divisor.
+SMALLEST_REST, LEAST_WIDTH = 1e-24, 1e-33
 # Terms of an integral, or a sum over clusters, below exp(-NEGLIGIBLE) of the largest do not count.
 NEGLIGIBLE = 40.0
 # Largest steps of nodes: in standard deviations of a sharp posterior of u, and absolute. The strip
@@ -193,7 +195,8 @@ class SubspaceLaws(Laws):
         shares = shares - 0.5 * n_known * np.log(2.0 * np.pi) - (n_known - n) * np.log(spreads)
         common = shares[:, None] - 0.5 * far / spreads[:, None] ** 2 - frame.log_det
         # Terms of a spread and a cluster, along the axes: covariances are P + T again.
-        rest = rest * spreads[:, None, None] ** 2
+        # Wide spreads would make variances of rounding errors.
+        rest = np.where(rest > SMALLEST_REST, rest, 0.0) * spreads[:, None, None] ** 2
         widths = along + rest
         base = common[:, None] - 0.5 * (log_det + np.log(widths).sum(axis=2))[:, :, None]
         distances = np.einsum("knr,skr->skn", squares, 1.0 / widths, optimize=True)
@@ -283,14 +286,15 @@ class SubspaceLaws(Laws):
         ):
             (along, rest, _, gaps), (shared, axes, noise), v = spectra, free, w[:, None]
             weights[rows] = p
-            widths = along[..., None] / v + rest[..., None]  # (n_rows, n_axes, n_nodes)
+            # Widths times v, as squares of small v are no doubles: (n_rows, n_axes, n_nodes).
+            widths = along[..., None] + np.maximum(rest, LEAST_WIDTH)[..., None] * v
             steps = gaps[..., None] / widths
             means = (shared + self.loc[clusters[rows]] @ axes.T)[..., None]
-            means = means + over_w @ (steps / v) + fixed @ steps
+            means = means + over_w @ steps + fixed @ (steps * v)
             variances = np.sum(axes @ self.scale[clusters[rows]] * axes, axis=2)
             variances = variances[..., None] / v + np.sum(noise**2, axis=1)[:, None]
-            variances -= over_w**2 @ (1.0 / (widths * v**2)) + fixed**2 @ (1.0 / widths)
-            variances -= 2.0 * (over_w * fixed) @ (1.0 / (widths * v))
+            variances -= over_w**2 @ (1.0 / (widths * v)) + fixed**2 @ (v / widths)
+            variances -= 2.0 * (over_w * fixed) @ (1.0 / widths)
             loc[np.ix_(places, rows)] = means.swapaxes(0, 1)
             scale[np.ix_(places, rows)] = np.sqrt(np.maximum(variances, 1e-300)).swapaxes(0, 1)
         return [NormalMixtures(*column, weights) for column in zip(loc, scale, strict=True)]
