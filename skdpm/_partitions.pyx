@@ -240,8 +240,10 @@ cdef class PartitionSearch(MemoryOwner):
         self.touched = <int32_t*> self.zeros(max_clusters * sizeof(int32_t))
         self.members = <int32_t*> self.zeros(self.n_items * sizeof(int32_t))
         for i in range(self.n_items):
+            self.label[i] = -1
             self.n_rows += weight[i]
-        self.clear()
+        for i in range(max_clusters):
+            self.free_slots[i] = <int32_t> (max_clusters - 1 - i)
         self.size_weight = (2.0 - split_cost) * n_draws
         self.tol = 1e-12 * n_draws
 
