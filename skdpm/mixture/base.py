@@ -612,12 +612,11 @@ class BaseMixture(Questions, ClusterMixin, DensityMixin, ChainEstimator):
         lines = {}
         if scores := getattr(self, "likelihood_scores_", {}):
             of_chosen = next(iter(scores.values()))
-            words = [
-                f"{' '.join(law.split())} {nats:.4g}{' (not clearly better)' * (nats > of_chosen)}"
-                if nats > -np.inf
-                else f"{' '.join(law.split())} (ruled out)"
-                for law, nats in scores.items()
-            ]
+            words = []
+            for law, nats in scores.items():
+                score = f"{nats:.4g}" if nats > -np.inf else "(ruled out)"
+                score += " (not clearly better)" * (nats > of_chosen)
+                words.append(f"{' '.join(law.split())} {score}")
             words[0] += " (chosen)"
             lines["likelihood"] = (
                 f"{words_about_law(self)}; nats a held-out row in short fits: {', '.join(words)}"

@@ -67,7 +67,7 @@ class JoinedTables:
         return [int(relation.columns[0]) for relation in self._relations]
 
     def rebuilt(self, X):
-        if self._relations:
+        if self._relations and np.isnan(X).any():
             X = np.array(X, dtype=np.float64)
             for relation in self._relations:
                 relation.fill(X)
@@ -160,14 +160,14 @@ def positions_of(columns, n_features, names, X, who):
 def _relations(X, rest, parts):
     """How numbers of which no part consists follow from those of parts: list of `Relation`."""
     table = None if is_dask(X) else as_table(X, numbers=True)
-    if table is None or len(rest) == 0:
+    if table is None or not (rest := [d for d in rest if table.column(d).kind in NUMBERS]):
         return []
     others = [d for _, part, at in parts if part.read is None for d in at]
-    rest, others = ([d for d in own if table.column(d).kind in NUMBERS] for own in (rest, others))
-    step = -(-table.shape[0] // ENOUGH_ROWS) or 1
-    values = np.zeros((len(range(0, table.shape[0], step)), table.shape[1]))
-    for d in (*rest, *others) if rest else ():
-        values[:, d] = table.column(d).values[::step]
+    others = [d for d in others if table.column(d).kind in NUMBERS]
+    some = slice(None, None, -(-table.shape[0] // ENOUGH_ROWS) or 1)
+    values = np.full((len(table.column(rest[0]).values[some]), table.shape[1]), np.nan)
+    for d in (*rest, *others):
+        values[:, d] = table.column(d).values[some]
     return relations_among(values, rest, others)
 
 
