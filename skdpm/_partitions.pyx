@@ -240,10 +240,8 @@ cdef class PartitionSearch(MemoryOwner):
         self.touched = <int32_t*> self.zeros(max_clusters * sizeof(int32_t))
         self.members = <int32_t*> self.zeros(self.n_items * sizeof(int32_t))
         for i in range(self.n_items):
-            self.label[i] = -1
             self.n_rows += weight[i]
-        for i in range(max_clusters):
-            self.free_slots[i] = <int32_t> (max_clusters - 1 - i)
+        self.clear()
         self.size_weight = (2.0 - split_cost) * n_draws
         self.tol = 1e-12 * n_draws
 
@@ -452,7 +450,8 @@ cdef class PartitionSearch(MemoryOwner):
         for i in range(self.max_clusters):
             self.size[i] = 0
             self.free_slots[i] = <int32_t> (self.max_clusters - 1 - i)
-        memset(self.n_overlaps, 0, self.n_blocks * sizeof(int32_t))
+        for b in range(self.n_blocks):
+            self.n_overlaps[b] = 0
         self.n_clusters = 0
         self.n_idle = 0
 

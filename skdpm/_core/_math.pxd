@@ -6,7 +6,7 @@
 harmless: nobody reads it, and for positive arguments all threads write the same value. `lgamma_r`,
 which does not write it, is missing from some C libraries.
 """
-from libc.math cimport lgamma, log, log1p
+from libc.math cimport INFINITY, exp, lgamma, log, log1p
 
 cdef extern from *:
     """
@@ -104,3 +104,12 @@ cdef inline double log_rising_count(double z, double m) noexcept nogil:
     if z < 20.0:
         return log_gamma_function(z + m) - lgamma(z)
     return log_rising(z, m)
+
+
+cdef inline void add_term(double log_term, double* top, double* total) noexcept nogil:
+    """Add a term to a sum relative to its largest one."""
+    if log_term > top[0]:
+        total[0] = total[0] * exp(top[0] - log_term) + 1.0
+        top[0] = log_term
+    elif log_term > -INFINITY:
+        total[0] += exp(log_term - top[0])

@@ -246,26 +246,6 @@ SKDPM_INLINE void skdpm_grid_lanes(
         out[j] = even[j] + odd[j];
 }
 
-/* log p(item | cluster) relative to the best points. relative: (D, C * SKDPM_CHUNK), exp of `item`. */
-SKDPM_KERNEL double skdpm_grid_predict_one(
-    const skdpm_grid *grid, const double *stats, const double *item, const double *highest,
-    const double *relative)
-{
-    const ptrdiff_t n_padded = grid->n_chunks * SKDPM_CHUNK;
-    double total = 0.0;
-    for (ptrdiff_t d = 0; d < grid->n_blocks; d++) {
-        double lanes[SKDPM_CHUNK], dot;
-        skdpm_grid_lanes(
-            skdpm_grid_block(grid, stats, d), grid->n_chunks, relative + d * n_padded, lanes);
-        dot = skdpm_chunk_sum(lanes);
-        if (dot > SKDPM_LEAST_DOT)
-            total += log_positive(dot);
-        else
-            total += skdpm_grid_log_sum(grid, stats, d, item, highest + d * grid->n_chunks);
-    }
-    return total;
-}
-
 /* Whether `skdpm_grid_predict_without` loses no terms: weights that are rounded to 0 are negligible
  * without the item too. lowest: (D, C), the smallest log likelihood of the item in each chunk. */
 SKDPM_KERNEL int skdpm_grid_may_stay(
@@ -306,8 +286,8 @@ SKDPM_KERNEL double skdpm_grid_predict_without(
     return total;
 }
 
-/* log p(item | cluster) for the clusters of some slots, with the bits of `skdpm_grid_predict_one`.
- * SKDPM_CHUNK clusters at a time share vector sums and logarithms. */
+/* log p(item | cluster) relative to the best points, for the clusters of some slots. SKDPM_CHUNK
+ * clusters at a time share vector sums and logarithms. relative: (D, C * SKDPM_CHUNK), exp of `item`. */
 SKDPM_KERNEL void skdpm_grid_predict(
     const skdpm_grid *grid, const double *arena, ptrdiff_t stride, const ptrdiff_t *slots,
     ptrdiff_t n_slots, const double *item, const double *highest, const double *relative,

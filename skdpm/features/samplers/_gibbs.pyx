@@ -41,20 +41,17 @@ cdef class RowGibbsKernel(FeatureKernel):
         self.max_components = max_components
         self.log_w = np.empty(1)
 
-    cdef int reserve_values(self) except -1:
-        if self.n_shared > self.max_components:
-            raise ValueError(
-                f"RowGibbs would have to enumerate the 2**{self.n_shared} values of a row: more "
-                f"features than max_components={self.max_components}; choose "
-                "DiscreteParticleFilter or ParticleGibbs"
-            )
-        self.log_w = np.empty(1 << self.n_shared)
-
     cdef int update_row(self, FeatureState state, bitgen_t* rng) except? -1 nogil:
         cdef Py_ssize_t n_values = (<Py_ssize_t>1) << self.n_shared
         if n_values > self.log_w.shape[0]:
             with gil:
-                self.reserve_values()
+                if self.n_shared > self.max_components:
+                    raise ValueError(
+                        f"RowGibbs would have to enumerate the 2**{self.n_shared} values of a "
+                        f"row: more features than max_components={self.max_components}; choose "
+                        "DiscreteParticleFilter or ParticleGibbs"
+                    )
+                self.log_w = np.empty(n_values)
         for j in range(self.n_shared):
             if self.values[j]:
                 state.model.flip(0, self.features[j], False)

@@ -25,10 +25,6 @@ cdef class SharedSlots(MemoryOwner):
     cdef inline void hold(self, Py_ssize_t slot) noexcept nogil:
         self.refs[slot] += 1
 
-    cdef inline void give_away(self, Py_ssize_t slot) noexcept nogil:
-        """The only holder hands the slot over to others, who do not count their holders."""
-        self.refs[slot] = 0
-
     cdef inline bint let_go(self, Py_ssize_t slot) noexcept nogil:
         """One holder less; returns whether it was the last one, and the slot is free."""
         self.refs[slot] -= 1

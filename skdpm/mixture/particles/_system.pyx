@@ -398,9 +398,11 @@ cdef class ParticleSystem(MemoryOwner):
             self.list_terms(p, self.tops[p], terms)
             for j in range(k + 1 + (self.noise is not None)):
                 if terms[j] > 0.0:
-                    self.weights.add_child(
-                        p, j if j <= k else <Py_ssize_t>OUTSIDE, log_scale + log(terms[j])
-                    )
+                    c = self.weights.n_children
+                    self.weights.child_log_w[c] = log_scale + log(terms[j])
+                    self.weights.parents[c] = p
+                    self.weights.choices[c] = j if j <= k else <Py_ssize_t>OUTSIDE
+                    self.weights.n_children += 1
         if not self.weights.thin(rng):
             return False
         for p in range(n):

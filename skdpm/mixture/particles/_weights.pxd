@@ -22,11 +22,3 @@ cdef class Weights:
     cdef double log_total(self) noexcept nogil
     cdef void resample(self, bitgen_t* rng) noexcept nogil
     cdef bint thin(self, bitgen_t* rng) noexcept nogil
-
-    cdef inline void add_child(
-        self, Py_ssize_t parent, Py_ssize_t choice, double log_w
-    ) noexcept nogil:
-        self.child_log_w[self.n_children] = log_w
-        self.parents[self.n_children] = parent
-        self.choices[self.n_children] = choice
-        self.n_children += 1

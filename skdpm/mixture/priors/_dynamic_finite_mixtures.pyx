@@ -14,12 +14,12 @@ of sizes n_1, ..., n_k that sum to n,
 and p(partition) is the sum over K times A^k Gamma(A) / Gamma(A + n). As f is at most 1 and g
 falls, the terms after K sum to at most g(K) P(more than K components).
 """
-from libc.math cimport INFINITY, exp, lgamma, log, log1p
+from libc.math cimport INFINITY, lgamma, log, log1p
 
 import numpy as np
 from scipy.special import gammaln
 
-from skdpm._core._math cimport log_rising
+from skdpm._core._math cimport add_term, log_rising
 from skdpm.mixture.priors._two_parameter cimport FiniteDirichletPrior
 
 from skdpm.mixture.priors._mixture_of_finite_mixtures import log_tails
@@ -95,11 +95,7 @@ cdef class DynamicFiniteMixturesPrior(FiniteDirichletPrior):
                 log_g += of_size
             log_term = law[K - 1] + log_f + log_g
             out[K - k] = log_term
-            if log_term > top:
-                total = total * exp(top - log_term) + 1.0
-                top = log_term
-            elif log_term > -INFINITY:
-                total += exp(log_term - top)
+            add_term(log_term, &top, &total)
             if log_g + log_more[K - 1] <= top + log(total) + LOG_NEGLIGIBLE:
                 break
             log_f += log1p(k / (K + 1.0 - k)) - k * log1p(1.0 / K)

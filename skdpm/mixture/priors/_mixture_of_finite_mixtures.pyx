@@ -22,12 +22,12 @@ The f of k + 1 clusters is (K - k) times that of k. So the weight of a new clust
 V_{n,k} = g E(K - k), the mean under the terms of V_{n,k}. This is one sum, in which f follows from
 one K to the next by ratios, without differences of large logarithms.
 """
-from libc.math cimport INFINITY, NAN, exp, expm1, lgamma, log, log1p
+from libc.math cimport INFINITY, NAN, expm1, lgamma, log, log1p
 
 import numpy as np
 from scipy.special import gammaln
 
-from skdpm._core._math cimport log_rising
+from skdpm._core._math cimport add_term, log_rising
 from skdpm.mixture.priors._base cimport PartitionPrior
 
 cdef enum:
@@ -175,15 +175,6 @@ cdef class MixtureOfFiniteMixturesPrior(PartitionPrior):
         if total[1] == 0.0:
             return -INFINITY
         return log(g) + (top[1] - top[0]) + log(total[1] / total[0])
-
-
-cdef inline void add_term(double log_term, double* top, double* total) noexcept nogil:
-    """Add a term to a sum relative to its largest one."""
-    if log_term > top[0]:
-        total[0] = total[0] * exp(top[0] - log_term) + 1.0
-        top[0] = log_term
-    elif log_term > -INFINITY:
-        total[0] += exp(log_term - top[0])
 
 
 cdef inline double log_gamma_ratio(double g, Py_ssize_t K, Py_ssize_t n) noexcept nogil:

@@ -177,7 +177,7 @@ cdef class PGSMKernel(PartitionKernel):
         if changed:
             self.n_changes += 1
             for t in range(self.nodes[node].n_cells):
-                self.shared.give_away(self.nodes[node].slots[t])
+                self.shared.refs[self.nodes[node].slots[t]] = 0     # the state counts no holders
             slots = as_indices(self.nodes[node].slots, self.nodes[node].n_cells)
             self.closure.replace(state, &self.chosen[0], slots)
 

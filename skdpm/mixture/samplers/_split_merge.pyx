@@ -156,10 +156,7 @@ cdef class SplitMergeKernel(PartitionKernel):
 
     def acceptance(self):
         """Numbers of proposed and accepted moves: keys "split" and "merge"."""
-        return {
-            "split": (self.n_proposed[0], self.n_accepted[0]),
-            "merge": (self.n_proposed[1], self.n_accepted[1]),
-        }
+        return dict(zip(("split", "merge"), zip(self.n_proposed, self.n_accepted)))
 
 
 cdef class SAMSKernel(SplitMergeKernel):

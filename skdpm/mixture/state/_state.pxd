@@ -91,7 +91,6 @@ cdef class MixtureState(MemoryOwner):
     cdef bint place_at(self, Py_ssize_t i, double u, bitgen_t* rng) noexcept nogil
     cdef double log_weight_as_noise(self, Py_ssize_t i) noexcept nogil
     cdef double log_noise_weight(self, Py_ssize_t n_noise, Py_ssize_t m) noexcept nogil
-    cdef double log_prior_noise(self, Py_ssize_t n_noise, Py_ssize_t k) noexcept nogil
     cdef double log_likelihood_noise(self) noexcept nogil
     cdef inline double log_prior_weight(self, Py_ssize_t slot) noexcept nogil:
         """Prior's log weight of a cluster, or of a new one, for an item in no cluster."""

@@ -493,17 +493,13 @@ cdef class MixtureState(MemoryOwner):
         if self.noise is None:
             total = self.prior.log_v[self.n_clusters]
         else:
-            total = self.log_prior_noise(self.n_noise, self.n_clusters)
+            total = self.noise.log_law(self.n_noise, self.n_attached)
+            if self.n_attached > 0:
+                total += self.prior.log_v_at(
+                    self.prior.concentration, self.n_attached, self.n_clusters
+                )
         for k in range(self.n_clusters):
             total += self.prior.log_cluster[self.sizes[self.slots[k]]]
-        return total
-
-    cdef double log_prior_noise(self, Py_ssize_t n_noise, Py_ssize_t k) noexcept nogil:
-        """log probability of the noise and log V_{m,k}, if m items are in k clusters."""
-        cdef Py_ssize_t m = self.n_samples - n_noise
-        cdef double total = self.noise.log_law(n_noise, m)
-        if m > 0:
-            total += self.prior.log_v_at(self.prior.concentration, m, k)
         return total
 
     cdef double log_likelihood_noise(self) noexcept nogil:

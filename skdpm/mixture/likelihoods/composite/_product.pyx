@@ -495,12 +495,17 @@ cdef class ProductModel(ClusterModel):
         cdef bitgen_t* rng = bit_generator_pointer(bit_generator)
         cdef const Py_ssize_t[::1] view = np.ascontiguousarray(slots, dtype=np.intp)
         cdef double* gamma = self.hyper + self.hyper_starts[self.n_parts]
+        cdef ClusterModel part
         cdef Py_ssize_t others = self.n_active
         with bit_generator.lock:
             for p in range(self.n_parts):
                 others -= gamma[p] > 0.5
-                log_odds = log((1.0 + others) / (self.n_parts - others))
-                log_odds += self.log_gain_of(p, as_indices(&view[0], view.shape[0]))
+                # log p(part | its rows in clusters) - log p(part | one law for all rows).
+                part = <ClusterModel>self.parts[p]
+                log_gain = -part.log_marginal(self.n_slots)
+                for k in range(view.shape[0]):
+                    log_gain += part.log_marginal(view[k])
+                log_odds = log((1.0 + others) / (self.n_parts - others)) + log_gain
                 if log_odds != log_odds:
                     raise FloatingPointError(
                         f"the density of part {p} is not a number; rescale the columns of X"
@@ -508,13 +513,6 @@ cdef class ProductModel(ClusterModel):
                 gamma[p] = uniform(rng) < 1.0 / (1.0 + exp(-log_odds))
                 others += gamma[p] > 0.5
         self.take_selected()
-
-    cdef double log_gain_of(self, Py_ssize_t p, Indices slots) noexcept nogil:
-        """log p(part | its rows in clusters) - log p(part | one law for all rows)."""
-        cdef double total = -(<ClusterModel>self.parts[p]).log_marginal(self.n_slots)
-        for k in range(slots.n):
-            total += (<ClusterModel>self.parts[p]).log_marginal(slots.at[k])
-        return total
 
 
 cdef class ParametricProduct(ParametricModel):

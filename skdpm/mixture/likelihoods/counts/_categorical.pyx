@@ -210,7 +210,6 @@ cdef class CategoricalModel(ClusterModel):
         sums = np.cumsum(bases, dtype=np.longdouble)
         self.risings = np.concatenate([np.zeros(min(1, size)), sums[:-1].astype(np.float64)])
         self.refresh_row(self.empty)
-        return 0
 
     cdef inline double count(self, const double* stats, Py_ssize_t t) noexcept nogil:
         """c_t; or n_d, if t is n_levels + d."""

@@ -185,13 +185,6 @@ cdef class PoissonModel(CountModel):
                 total -= shape * log1p(counts[d] / rate) + sums[d] * log(rate + counts[d])
         return total - stats[1] - stats[2]
 
-    cdef double log_large_entry(self, double x, double total, double n, double e) noexcept nogil:
-        """`log_predictive_entries` of a column in which x or s is large."""
-        return (
-            log_negative_binomial(x, self.shape + total, (self.rate + n) / e) - x * log(e)
-            + (log_gamma_function(x + 1.0) if x < LARGE else 0.0)
-        )
-
     cdef double log_predictive_entries(
         self, const double* stats, const double* x, double e        # IN x: (n_features,)
     ) noexcept nogil:
@@ -213,7 +206,10 @@ cdef class PoissonModel(CountModel):
             if not x[d] == x[d]:
                 continue
             if x[d] >= LARGE or sums[d] >= LARGE:
-                total += self.log_large_entry(x[d], sums[d], counts[d], e)
+                total += (
+                    log_negative_binomial(x[d], self.shape + sums[d], (self.rate + counts[d]) / e)
+                    - x[d] * log(e) + (log_gamma_function(x[d] + 1.0) if x[d] < LARGE else 0.0)
+                )
                 continue
             if counts[d] != n:
                 n = counts[d]

@@ -106,6 +106,20 @@ cdef inline void combine_moments(
         mass[d] = total
 
 
+cdef inline double sum_logs(const double* x, Py_ssize_t n) noexcept nogil:
+    """Sum of log x, with few logarithms."""
+    cdef double product = 1.0, total = 0.0
+    for d in range(n):
+        if not 1.0 / LARGE < x[d] < LARGE:
+            total += log(x[d])
+            continue
+        product *= x[d]
+        if not 1.0 / LARGE < product < LARGE:
+            total += log(product)
+            product = 1.0
+    return total + log(product)
+
+
 cdef inline double log_factor(double x, double center, double spread) noexcept nogil:
     """log(1 + t^2), also if the square overflows."""
     cdef double t = fabs(x - center) * spread
@@ -292,17 +306,7 @@ cdef class DiagonalModel(EllipticalModel):
             c.ratio[d] = total / scale[d]
         c.cached[1] = complete
         c.cached[2] = self.log_norm_of(stats[0])
-        total = 0.0
-        product = 1.0
-        for d in range(n_features):
-            if c.ratio[d] < LARGE:
-                product *= c.ratio[d]
-                if product > LARGE:
-                    total += log(product)
-                    product = 1.0
-            else:
-                total += log(c.ratio[d])
-        c.cached[0] = total + log(product)
+        c.cached[0] = sum_logs(c.ratio, n_features)
 
     cdef void compute(self, double* stats) noexcept nogil:
         """O(D)."""
@@ -325,19 +329,12 @@ cdef class DiagonalModel(EllipticalModel):
         """Set the cached terms of clusters with weights that differ between diagonal and spherical
         covariances, from sums of squares in the place of S^(-1/2)."""
         cdef Columns c = columns_of(self, stats)
-        cdef double product = 1.0, total = 0.0
         cdef double rest = self.df + stats[0]       # 2 e - 1
         for d in range(self.n_features):
-            square = self.scale[d] + c.spread[d]
-            c.spread[d] = 1.0 / sqrt(square)
-            if 1.0 / LARGE < square < LARGE:
-                product *= square
-                if not 1.0 / LARGE < product < LARGE:
-                    total += log(product)
-                    product = 1.0
-            else:
-                total += log(square)
-        total += log(product)
+            c.spread[d] += self.scale[d]
+        total = sum_logs(c.spread, self.n_features)
+        for d in range(self.n_features):
+            c.spread[d] = 1.0 / sqrt(c.spread[d])
         c.cached[PEAK] = (
             self.n_features * (log_rising(0.5 * rest, 0.5) - 0.5 * LOG_PI) - 0.5 * total
         )

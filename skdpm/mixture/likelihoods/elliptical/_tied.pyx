@@ -151,18 +151,15 @@ cdef class TiedModel(EllipticalModel):
             inverse = whitened(np.eye(n_features), self.sigma())
             self.inverse = inverse
             self.matrix = inverse @ inverse.T
-        return 0
 
     cdef int retabulate(self) except -1:
         self.take_hyperparameters()
         self.white = whitened(self.rows, self.sigma())
-        return 0
 
     cdef int take_rows(self) except -1:
         EllipticalModel.take_rows(self)
         self.rows = self.gaps.rows.base
         self.white = whitened(self.rows, self.sigma())
-        return 0
 
     def sigma(self):
         """Sigma: ndarray of shape (n_features, n_features)."""

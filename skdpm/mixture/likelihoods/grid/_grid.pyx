@@ -64,10 +64,6 @@ cdef extern from "grid.h" nogil:
     void grid_shift_possible "skdpm_grid_shift_possible"(
         double* sums, double* counts, const double* x, Py_ssize_t n, double by
     ) noexcept
-    double grid_predict_one "skdpm_grid_predict_one"(
-        const Layout* grid, const double* stats, const double* item, const double* highest,
-        const double* relative
-    ) noexcept
     bint grid_may_stay "skdpm_grid_may_stay"(
         const Layout* grid, const double* stats, const double* lowest
     ) noexcept
@@ -263,15 +259,10 @@ cdef class GridModel(ClusterModel):
         cdef const double* likelihoods = &self.likelihoods[i, first, 0]
         if self.left_slot != NONE and self.left_item != i:
             self.settle()
-        if slots.n == 1:
-            out[0] = grid_predict_one(
-                &self.layout, row(self, slots.at[0]), item, highest, likelihoods
-            )
-        else:
-            grid_predict(
-                &self.layout, self.stats, self.stride, slots.at, slots.n, item, highest,
-                likelihoods, out,
-            )
+        grid_predict(
+            &self.layout, self.stats, self.stride, slots.at, slots.n, item, highest, likelihoods,
+            out,
+        )
         if self.left_slot != NONE and not self.removed:
             for k in range(slots.n):
                 if slots.at[k] == self.left_slot:
