@@ -4,6 +4,7 @@ A kernel that never ends cannot be interrupted: a timeout ends the run and says 
 """
 
 import faulthandler
+import sys
 import warnings
 
 import numpy as np
@@ -30,7 +31,7 @@ VAGUE = (0.001, 0.001)
 @pytest.fixture(autouse=True)
 def ends():
     """A fit that hangs without the interpreter's lock ends the run, and says where."""
-    faulthandler.dump_traceback_later(240, exit=True)
+    faulthandler.dump_traceback_later(240, exit=True, file=sys.__stderr__)
     yield
     faulthandler.cancel_dump_traceback_later()
 
