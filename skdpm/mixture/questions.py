@@ -243,14 +243,14 @@ class Questions:
             An entry for each of `columns`, by name if X had names in `fit`: `mean`, and with
             `quantiles` also `quantiles`, of shape (n_samples, n_quantiles); or, for categories,
             `probabilities`, of shape (n_samples, n_categories), `categories` and `mode`, the most
-            probable one.
+            probable one. An entry that others determine, as a total, is computed from them; of a
+            column left out for that, the mean is that of `impute`, and quantiles may be NaN.
         """
         check_is_fitted(self)
         positions = positions_in(self, columns, X, "columns")
         probabilities = None if quantiles is None else _checked_quantiles(quantiles)
-        rows = rows_with_gaps(self, X, exposure)
-        rows[:, positions] = np.nan
-        laws = NewLaws(self._predictor.conditional, self._predictor.modelled(rows))
+        rows = self._predictor.modelled(rows_with_gaps(self, X, exposure, positions))
+        laws = NewLaws(self._predictor.conditional, rows)
         parts = [
             [
                 None if law is None else _summary(law, probabilities)
@@ -262,14 +262,23 @@ class Questions:
         out = {}
         for j, d in enumerate(positions):
             key = int(d) if names is None else names[d]
-            if parts[0][j] is None:
+            if parts[0][j] is not None:
+                found = {
+                    name: np.concatenate([part[j][name] for part in parts]) for name in parts[0][j]
+                }
+            elif d in self.likelihood_.rebuilds:
+                filled = self.likelihood_.rebuilt(most_likely(laws, rows, np.arange(len(rows))))
+                found = {"mean": filled[:, d]}
+                if probabilities is not None:
+                    found["quantiles"] = np.full((len(rows), len(probabilities)), np.nan)
+            else:
                 raise ValueError(
                     f"column {key!r} is in no part of the likelihood; choose other columns"
                 )
-            joined = {
-                name: np.concatenate([part[j][name] for part in parts]) for name in parts[0][j]
-            }
-            out[key] = _named(self, joined, d)
+            known = ~np.isnan(rows[:, d])  # relations of columns determine these entries
+            for values in () if "probabilities" in found else found.values():
+                values[known] = rows[known, d].reshape(-1, *[1] * (values.ndim - 1))
+            out[key] = _named(self, found, d)
         return out
 
 
@@ -389,12 +398,17 @@ def positions_in(estimator, columns, X, who):
     return positions
 
 
-def rows_with_gaps(estimator, X, exposure=None):
-    """Check rows of which any entries may be missing: a new ndarray."""
+def rows_with_gaps(estimator, X, exposure=None, hidden=()):
+    """Check rows of which any entries may be missing, and those of columns `hidden` are: a new
+    ndarray."""
     if is_dask(X) or sp.issparse(X):
         raise TypeError("X must be an array or a data frame in memory, and dense")
-    rows = validate_rows(estimator, X, estimator.likelihood_, reset=False, gaps=True)
-    return with_exposure(rows, estimator.likelihood_, exposure).copy()
+    likelihood = estimator.likelihood_
+    rows = converted(estimator, X, likelihood, reset=False, dtype=np.float64, order="C")
+    likelihood.check_entries(rows, gaps=True)
+    rows = with_exposure(rows, likelihood, exposure).copy()
+    rows[:, hidden] = np.nan
+    return likelihood.rebuilt(rows)
 
 
 def generator(estimator, key, random_state=None):

@@ -696,6 +696,33 @@ def test_totals_in_no_part_are_whole():
     np.testing.assert_array_equal(rows[:, 3], rows[:, :3].sum(axis=1))
 
 
+def test_columns_that_others_determine_are_predicted():
+    X = np.random.default_rng(0).normal(9.0, 2.0, (60, 2)).round(1)
+    X = np.c_[X, X.sum(axis=1), np.random.default_rng(1).normal(size=60)]
+    model = DPMixture(likelihood=Product([("numbers", Gaussian(), [0, 1])]), **SHORT).fit(X)
+    rows = X[:3].copy()
+    rows[1, 1] = rows[2, 0] = np.nan
+    for d, is_known in [(2, [True, False, False]), (0, [True, False, True])]:
+        found = model.predict_columns(rows, d, quantiles=[0.1, 0.9])[d]
+        np.testing.assert_allclose(found.mean[is_known], X[:3, d][is_known])
+        np.testing.assert_allclose(
+            found.quantiles[is_known].T - X[:3, d][is_known], 0.0, atol=1e-9
+        )
+        assert (np.abs(found.mean - X[:3, d]) > 0.01).tolist() == np.invert(is_known).tolist()
+        # The other rows know nothing of the column, not even by others computed from it.
+        hidden = rows.copy()
+        hidden[:, d] = np.nan
+        other = model.predict_columns(hidden, d, quantiles=[0.1, 0.9])[d]
+        np.testing.assert_array_equal(other.mean, found.mean)
+        np.testing.assert_array_equal(other.quantiles, found.quantiles)
+    hidden = rows.copy()
+    hidden[:, 2] = np.nan
+    filled = model.impute(hidden)
+    np.testing.assert_array_equal(model.predict_columns(rows, 2)[2].mean, filled[:, 2])
+    with pytest.raises(ValueError, match="column 3 is in no part"):
+        model.predict_columns(rows, 3)
+
+
 @pytest.mark.parametrize("kind", ["clusters", "marks", "noise"])
 def test_correlations_are_no_relations(kind):
     rng = np.random.default_rng(0)
