@@ -441,3 +441,13 @@ def test_fits_with_noise():
     assert 0.9999 < np.exp(scores).sum() < 1.0
     again = DPMixture(likelihood=NegativeBinomial(), noise=True, n_jobs=2, **short).fit(X)
     np.testing.assert_array_equal(model.log_joint_samples_, again.log_joint_samples_)
+
+
+def test_means_of_columns_without_events_may_be_zero():
+    """Draws of their ratios are too small for doubles."""
+    likelihood = NegativeBinomial(shape=1e-4, rate=1.0, dispersion=0.1)
+    short = {"n_warmup": 5, "n_draws": 5, "n_chains": 2, "random_state": 0}
+    X = np.repeat([[0.0, 90.0], [50.0, 0.0]], 10, axis=0)
+    table = DPMixture(likelihood=likelihood, **short).fit(X).describe()
+    assert table["low"].min() < 1e-9
+    assert np.isfinite(table[["mean", "rest", "low", "high", "certainty"]]).all(axis=None)

@@ -463,3 +463,23 @@ def test_combinations_are_found_at_any_offset(offset, n_rows):
     assert Gaussian().resolve(noisy).projection.left_out.tolist() == [3]
     departs = likelihood.left_out.departs(wide + [0, 0, 0, 1, 0])
     assert (departs == (likelihood.left_out.left_out == 3)).all()
+
+
+@pytest.mark.parametrize("in_blocks", [False, True])
+def test_columns_that_differ_from_others_in_far_entries_alone_are_kept(in_blocks):
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(60, 2))
+    wide = np.column_stack([rows, rows[:, 0], rows.sum(axis=1)])
+    wide[7, 2] = 400.0
+    likelihood = Gaussian()
+    if in_blocks:
+        parts = [likelihood.summarise(part) for part in np.array_split(wide, 2)]
+        resolved = likelihood.resolve_summary(likelihood.merge_summaries(*parts))
+    else:
+        resolved = likelihood.resolve(wide)
+    assert resolved.projection.left_out.tolist() == [3]
+    assert not resolved.left_out.departs(wide).any()
+    # A far row that follows is none of these.
+    wide[7] = [400.0, 7.0, 400.0, 407.0]
+    resolved = Gaussian().resolve(wide)
+    assert resolved.projection.left_out.tolist() == [2, 3]

@@ -156,7 +156,8 @@ class NegativeBinomial(CountColumns):
         sizes = np.broadcast_to(1.0 / self.dispersion, (len(stats), len(self.dispersion)))
         alpha, beta = self._posterior(stats)
         if rng is not None:
-            ratios = rng.gamma(beta) / rng.gamma(alpha)  # (1 - p) / p
+            # (1 - p) / p. Draws of a Gamma law of a small shape may be 0.
+            ratios = np.maximum(rng.gamma(beta) / rng.gamma(alpha), np.finfo(float).tiny)
             columns = zip(sizes.T, 1.0 / ratios.T, strict=True)
             return self._laws_of(Counts(*column) for column in columns)
         columns = zip(sizes.T, alpha.T, beta.T, strict=True)

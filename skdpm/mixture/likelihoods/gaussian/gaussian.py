@@ -274,13 +274,14 @@ default=None
 
     def summarise(self, X, n_head=HEAD_ROWS):
         """Counts, means, sums of squares, ends, first rows and perhaps scatter matrix of the bulk
-        of the columns; the ends of the columns, and whether all entries are at these."""
+        of the columns; the ends and first rows of the columns, and whether all entries are at
+        these ends."""
         structure = self._structure  # raises an error for unknown names
         X = np.asarray(X, dtype=np.float64)
         missing = bool(np.isnan(X).any())
         smallest, largest = _ends(X)
         at_ends = ((X == smallest) | (X == largest) | np.isnan(X)).all(axis=0)
-        X = bulk(X)
+        rows, X = X[:n_head], bulk(X)
         counts = np.count_nonzero(~np.isnan(X), axis=0)
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
             means = np.nansum(X / np.maximum(counts, 1), axis=0)
@@ -300,6 +301,7 @@ default=None
             "at_ends": at_ends,
             "missing": missing,
             "head": X[:n_head].copy(),
+            "rows": rows.copy(),
         }
 
     def merge_summaries(self, first, second):
@@ -329,7 +331,10 @@ default=None
                 "high": np.maximum(first["high"], second["high"]),
                 "at_ends": at_ends,
                 "missing": first["missing"] or second["missing"],
-                "head": np.concatenate([first["head"], second["head"]])[:HEAD_ROWS],
+                **{
+                    name: np.concatenate([first[name], second[name]])[:HEAD_ROWS]
+                    for name in ("head", "rows")
+                },
             }
 
     def resolve(self, X):

@@ -198,7 +198,8 @@ def projection_of(summary):
 def _without_combinations(summary, columns, weights, origin):
     """Leave out combinations of earlier columns; write their weights and origins."""
     head, n_features = summary["head"][:FIRST_ROWS, columns], len(columns)
-    head = head[~np.isnan(head).any(axis=1)]
+    rows, lacks = summary["rows"][:FIRST_ROWS, columns], np.isnan(head).any(axis=1)
+    head, far = head[~lacks], rows[lacks & ~np.isnan(rows).any(axis=1)]
     scatter = summary["scatter"][np.ix_(columns, columns)]
     n_rows = summary["n_rows"]
     spreads = np.sqrt(np.diagonal(scatter) / n_rows)
@@ -213,6 +214,11 @@ def _without_combinations(summary, columns, weights, origin):
     head = (head - origin[columns]) / spreads
     centre = head.mean(axis=0)
     head = head - centre
+    # A column that differs from a combination in far entries alone is none.
+    with np.errstate(over="ignore", invalid="ignore"):
+        far = (far - origin[columns]) / spreads - centre
+        far /= np.abs(far).max(axis=1, keepdims=True, initial=1.0)
+    head = np.concatenate([head, far[np.isfinite(far).all(axis=1)]])
     kept, basis, factor = [], [], np.zeros((n_features, n_features))
     for d in range(n_features):
         m = len(basis)
@@ -261,7 +267,7 @@ def columns_of(summary, columns):
         name: value
         if name in ("missing", "n_rows")
         else value[:, columns]
-        if name == "head"
+        if name in ("head", "rows")
         else value[np.ix_(columns, columns)]
         if name == "scatter"
         else value[columns]
