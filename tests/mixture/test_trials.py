@@ -435,8 +435,8 @@ def test_which_columns_are_answers():
         ([1.0, 2.0, 4.0, 8.0], True),
         ([0.0, 1.0, 2.0, 3.0, 4.0, 99.0], True),
         (np.random.default_rng(9).integers(1000, 9999, 40), True),
-        ([0.0, 1.0], False),
-        ([7.0, 900.0], False),
+        ([0.0, 1.0], True),
+        ([7.0, 900.0], True),
         ([*range(5)], False),
         ([1.0, 2.0, 3.0, 5.0, 6.0, 8.0], False),
         ([*range(40)], False),
@@ -450,7 +450,7 @@ def test_which_columns_are_answers():
     ],
     ids=str,
 )
-def test_codes_are_few_values_off_a_grid(levels, are_codes):
+def test_codes_are_two_values_or_few_off_a_grid(levels, are_codes):
     """They are categories under every law. Gaussian clusters would be the codes."""
     rng = np.random.default_rng(0)
     column, numbers = rng.choice(levels, size=400), rng.normal(size=(400, 9))
@@ -488,6 +488,36 @@ def test_codes_that_are_left_to_other_laws():
     many = np.where(rng.random(400) < 0.02, 40, rng.poisson(0.5, size=400))
     table = np.c_[counts(3, 400)[0], many, codes[:, 0]]
     assert last(table) == [[4], [0, 1, 2, 3]]
+
+
+def test_flags_that_are_left_to_other_laws():
+    rng = np.random.default_rng(0)
+    flags, numbers = rng.integers(2, size=(400, 3)), rng.normal(size=(400, 30))
+    found = [[0, 1, 2], [3, 4]]
+    assert [
+        own for law in laws_for(np.c_[numbers[:, :3], flags[:, :2]]) for *_, own in law.parts
+    ] == found
+    # Wide tables may be images, and rows as few as these tell nothing of categories.
+    wide = np.c_[numbers, flags]
+    assert names(laws_for(wide))[0] == "full" and last(wide) == [[*range(30)], [30, 31, 32]]
+    few = np.c_[numbers[:, :3], flags]
+    assert names(laws_for(few[: FEWEST_ROWS * 3 - 1])) == ["full"]
+    # So do flags of which one excludes another. Beside answers or counts alone they are tried.
+    for other in (flags[:, 0], 1 - flags[:, 0], flags[:, 0] * (1 - flags[:, 1])):
+        assert names(laws_for(np.c_[numbers[:, :3], flags[:, :2], other])) == ["full"]
+    for table in (flags, np.c_[flags, rng.integers(5, size=400)], np.c_[flags, counts(3, 400)[0]]):
+        assert names(laws_for(table))[0] == "full" and last(table) is not None
+
+
+@pytest.mark.parametrize("seed", [0, 5])
+def test_flags_tell_clusters_of_numbers(seed):
+    """As numbers they hid these. Densities of short fits were nearly the same."""
+    rng = np.random.default_rng(seed)
+    labels = np.arange(120) % 2
+    X = rng.normal(size=(120, 2)) * [1.0, 0.5] + np.outer(labels, [3.5, 0.0])
+    flags = rng.random((120, 2)) < np.array([[0.2, 0.1], [0.8, 0.6]])[labels]
+    model = DPMixture(random_state=0, n_chains=2, n_draws=40).fit(np.c_[X, 1.0 + flags])
+    assert adjusted_rand_score(labels, model.labels_) > 0.8
 
 
 @pytest.mark.parametrize("n_clusters", [1, 3])

@@ -91,6 +91,10 @@ def laws_for(X):
     answers, counts, follow = columns_of_kinds(columns, [*codes, *copies])
     counts = [d for d in counts if d not in declared]
     codes, copies = [[d for d in own if d not in counts] for own in (codes, copies)]
+    if table.shape[1] <= ALWAYS_FULL and set(only).difference(codes, copies, answers, counts):
+        # Normal clusters divide by columns of two values, whatever other columns say.
+        codes = sorted({*codes, *(d for d in answers if len(columns.levels[d][0]) == 2)})
+        answers = [d for d in answers if d not in codes]
     others = [d for d in range(table.shape[1]) if d not in {*codes, *copies, *products}]
     laws = _laws_of_numbers(X, len(others))
     if codes or products:
