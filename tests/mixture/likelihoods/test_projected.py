@@ -483,3 +483,23 @@ def test_columns_that_differ_from_others_in_far_entries_alone_are_kept(in_blocks
     wide[7] = [400.0, 7.0, 400.0, 407.0]
     resolved = Gaussian().resolve(wide)
     assert resolved.projection.left_out.tolist() == [2, 3]
+
+
+def test_rounding_determines_no_column():
+    """A known combination would else determine each of its columns, also those that hardly count:
+    guesses of these would be rounding errors divided by their weights."""
+    rng = np.random.default_rng(0)
+    flag = rng.random(2000) < 0.3
+    rows = np.column_stack([flag, rng.normal(size=(2000, 2))])
+    # The total is that of slightly different numbers.
+    mean = np.float32(rows[:, 1:].sum(axis=1)) + 3e-7 * flag
+    found = Gaussian().resolve(np.column_stack([rows, mean])).projection
+    assert found.left_out.tolist() == [3]
+    assert (found.weights[3] != 0.0).tolist() == [False, True, True]
+    # Two columns are nearly the same, so their weights are known less well than to a tenth.
+    rows = rng.normal(size=(48, 5))
+    rows[:, 1] = rows[:, 0] + 2e-6 * rows[:, 1]
+    fit = rows @ [0.1, 0.1, 1.0, 0.0, 0.0] + 3e-7 * rng.normal(size=48)
+    found = Gaussian().resolve(np.column_stack([rows, fit])).projection
+    assert found.left_out.tolist() == [5]
+    assert (found.weights[5] != 0.0).tolist() == [True, True, True, False, False]

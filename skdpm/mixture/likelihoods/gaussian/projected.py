@@ -252,12 +252,16 @@ def _combination(columns, target, rounding, own_rounding):
     noise = max(blur, np.sqrt(rest @ rest / (len(target) - len(found))))
     triangle = np.linalg.qr(columns, mode="r")
     errors = noise * np.linalg.norm(np.linalg.pinv(triangle), axis=1)
-    used = np.abs(found) > LARGE_ERRORS * errors
-    simpler = np.zeros_like(found)
-    simpler[used] = np.linalg.lstsq(columns[:, used], target)[0]
-    # What noise explains does not matter: without it the combination is as good.
-    if np.abs(target - columns @ simpler).max() <= 2.0 * np.abs(rest).max():
-        return simpler
+    # Weights below the residuals are noise too, however small their errors are; and only these,
+    # if errors are large as columns nearly follow from each other.
+    errors, largest = LARGE_ERRORS * errors, np.abs(rest).max()
+    for least in (np.maximum(errors, largest), errors, largest):
+        used = np.abs(found) > least
+        simpler = np.zeros_like(found)
+        simpler[used] = np.linalg.lstsq(columns[:, used], target)[0]
+        # What noise explains does not matter: without it the combination is as good.
+        if np.abs(target - columns @ simpler).max() <= 2.0 * largest:
+            return simpler
     return found
 
 
