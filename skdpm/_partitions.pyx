@@ -450,7 +450,7 @@ cdef class PartitionSearch(MemoryOwner):
         for i in range(self.max_clusters):
             self.size[i] = 0
             self.free_slots[i] = <int32_t> (self.max_clusters - 1 - i)
-        for b in range(self.n_blocks):
+        for b in range(self.n_blocks):      # no memset: NULL until draws are added
             self.n_overlaps[b] = 0
         self.n_clusters = 0
         self.n_idle = 0

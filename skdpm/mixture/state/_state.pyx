@@ -796,25 +796,14 @@ def labels_by_first_appearance(state, bint apart=False):
     """Labels of a state's rows, none of them detached, numbered by first appearance: (n_samples,),
     of the smallest unsigned type. If there is noise, of a signed type, with -1 for noise; with
     `apart`, each row of noise is a cluster of one row instead."""
-    cdef Py_ssize_t n_seen = 0
-    labels = state.cluster_labels()
-    numbered = np.full(len(labels), -1, dtype=np.intp)
-    cdef const Py_ssize_t[::1] label = labels
-    cdef Py_ssize_t[::1] new = np.full(state.n_clusters, -1, dtype=np.intp)
-    cdef Py_ssize_t[::1] numbered_view = numbered
-    for i in range(label.shape[0]):
-        if label[i] < 0:
-            if apart:
-                numbered_view[i] = n_seen
-                n_seen += 1
-            continue
-        if new[label[i]] < 0:
-            new[label[i]] = n_seen
-            n_seen += 1
-        numbered_view[i] = new[label[i]]
+    labels, n_clusters = state.cluster_labels(), state.n_clusters
     if apart:
-        return smallest(numbered, n_seen, False)
-    return smallest(numbered, state.n_clusters, getattr(state, "noise", None) is not None)
+        outside = np.flatnonzero(labels < 0)
+        labels[outside] = n_clusters + np.arange(len(outside))
+        n_clusters += len(outside)
+    numbers = np.argsort(np.argsort(_first_items(labels)))
+    has_noise = not apart and getattr(state, "noise", None) is not None
+    return smallest(np.append(numbers, -1)[labels], n_clusters, has_noise)
 
 
 def smallest(labels, Py_ssize_t n_clusters, bint has_noise):

@@ -495,10 +495,7 @@ cdef class ClusterModel(MemoryOwner):
 
     def hyperparameters(self):
         """Values of the hyperparameters: ndarray of shape (n_hyper,)."""
-        cdef double[::1] values = np.empty(self.n_hyper)
-        for h in range(self.n_hyper):
-            values[h] = self.hyper[h]
-        return np.asarray(values)
+        return np.array([self.hyper[h] for h in range(self.n_hyper)], dtype=np.float64)
 
     def named_hyperparameters(self):
         """Values of the hyperparameters by name: dict of ndarrays in the order of the vector."""

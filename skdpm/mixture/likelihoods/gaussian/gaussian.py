@@ -311,7 +311,8 @@ default=None
             gap = second["mean"] - first["mean"]
             scatter = {}
             if "scatter" in first:
-                between = np.outer(gap, gap) * (first["n"] * share)
+                pull = np.sqrt(first["n"] * share) * gap
+                between = np.outer(pull, pull)
                 scatter["scatter"] = first["scatter"] + second["scatter"] + between
             smallest = np.minimum(first["smallest"], second["smallest"])
             largest = np.maximum(first["largest"], second["largest"])

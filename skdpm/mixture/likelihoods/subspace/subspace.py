@@ -108,14 +108,7 @@ class Subspace(Likelihood):
             gaps = np.nan_to_num(X - summary["mean"], copy=False)
             return {**summary, "scatter": gaps.T @ gaps}
 
-    def merge_summaries(self, first, second):
-        merged = Gaussian().merge_summaries(first, second)
-        weights = first["n"] * second["n"] / np.maximum(merged["n"], 1)
-        with np.errstate(over="ignore", invalid="ignore"):
-            gap = np.sqrt(weights) * (second["mean"] - first["mean"])
-            between = np.outer(gap, gap)
-            merged["scatter"] = first["scatter"] + second["scatter"] + between
-        return merged
+    merge_summaries = Gaussian.merge_summaries
 
     def resolve_summary(self, summary):
         n_axes = check_integer(self.n_axes, "Subspace.n_axes", low=1)
