@@ -57,7 +57,7 @@ from skdpm.mixture.likelihoods.elliptical._elliptical cimport (
     BOUND, COUNTS, LARGEST_LOSS, PEAK, WEIGHED, EllipticalModel, ParametricElliptical,
     log_positive, tile_keyed_moments
 )
-from skdpm.mixture.likelihoods.elliptical._hyper cimport GaussianLaws, log_evidence_norm, log_step
+from skdpm.mixture.likelihoods.elliptical._hyper cimport GaussianLaws, log_step
 from skdpm.mixture.likelihoods.contract._parametric cimport LD, TILE, ParametricModel, tile_gather
 
 cdef double LOG_PI = log(PI)
@@ -251,9 +251,9 @@ cdef class DiagonalModel(EllipticalModel):
 
     # Rows.
 
-    cdef inline bint is_complete(self, const double* cached, const double* x) noexcept nogil:
-        """Whether neither the cluster nor the item has a missing entry."""
-        cdef bint complete = cached[1] == 1.0
+    cdef inline bint is_complete(self, const double* x) noexcept nogil:
+        """Whether the item has no missing entry."""
+        cdef bint complete = True
         if self.missing:
             for d in range(self.n_features):
                 complete &= x[d] == x[d]
@@ -304,7 +304,7 @@ cdef class DiagonalModel(EllipticalModel):
             total = scale[d] + c.scatter[d] + self.mean_precision * shrink * gap * gap
             c.spread[d] = root / sqrt(total)
             c.ratio[d] = total / scale[d]
-        c.cached[1] = complete
+        c.cached[COMPLETE] = complete
         c.cached[2] = self.log_norm_of(stats[0])
         c.cached[0] = sum_logs(c.ratio, n_features)
 
@@ -395,36 +395,23 @@ cdef class DiagonalModel(EllipticalModel):
 
     # Marginal likelihoods and hyperparameters.
 
-    cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
-        """Murphy (2007), eq. 203, in every column."""
-        cdef Columns c = columns_of(self, row(self, slot))
-        cdef double last = 0.0, log_norm = 0.0, total = 0.0
-        if self.weights is not None:
-            return EllipticalModel.log_marginal(self, slot)
-        for d in range(self.n_features):
-            if c.counts[d] != last:
-                last = c.counts[d]
-                log_norm = log_evidence_norm(last, self.mean_precision, self.df)
-            if c.counts[d] > 0.0:
-                total += (
-                    log_norm - 0.5 * c.counts[d] * log(self.scale[d])
-                    - 0.5 * (self.df + c.counts[d]) * log(c.ratio[d])
-                )
-        return total
-
     cdef double log_marginal_of(self, const double* stats, const double* factors) noexcept nogil:
+        """Murphy (2007), eq. 203, in every column."""
         cdef double n, rho, m
+        cdef double last = 0.0, gain = 0.0
         cdef double r = self.mean_precision
         cdef double total = self.log_law(
             stats + COUNTS, stats + COUNTS + self.n_weights, 1.0, factors
         )
         for d in range(self.n_features):
             squares = self.pool(stats, d, factors, r, self.prior_mean[d], &n, &rho, &m)
-            if n > 0.0:
-                total += log_rising(0.5 * self.df, 0.5 * n) - 0.5 * (
-                    log1p((rho - r) / r) + n * (LOG_PI + log(self.scale[d]))
-                    + (self.df + n) * log1p(squares / self.scale[d])
-                )
+            if n != last:
+                last = n
+                gain = log_rising(0.5 * self.df, 0.5 * n)
+            total += gain - 0.5 * (
+                log1p((rho - r) / r) + n * (LOG_PI + log(self.scale[d]))
+                + (self.df + n) * log1p(squares / self.scale[d])
+            )
         return total
 
     def gaussian_laws(self, priors, values, stats, bit_generator):
@@ -447,7 +434,7 @@ cdef class DiagonalModel(EllipticalModel):
         cdef Columns c = columns_of(self, row(self, slot))
         cdef const double* h = c.cached + self.terms + WEIGHED + self.n_lanes
         cdef double logs[8]
-        if not self.is_complete(c.cached, x):
+        if not (c.cached[COMPLETE] and self.is_complete(x)):
             self.log_terms_entries(slot, x, first, n, out)
             return
         if n == 1:
@@ -500,7 +487,7 @@ cdef class DiagonalModel(EllipticalModel):
         cdef double rest = self.df + stats[0]
         cdef double least = c.cached[self.terms + LEAST]
         cdef double product = 1.0
-        if not self.is_complete(c.cached, x):
+        if not (c.cached[COMPLETE] and self.is_complete(x)):
             return NAN
         for d in range(self.n_features):
             t = (x[d] - c.center[d]) * c.spread[d]
@@ -557,13 +544,10 @@ cdef class DiagonalModel(EllipticalModel):
     cdef void log_predictive_many(self, Indices slots, Py_ssize_t i, double* out) noexcept nogil:
         """log p(x_i | items of each slot), O(n_slots * D)."""
         cdef const double* x = self.X + i * self.n_features
-        cdef bint complete = True
         if self.weights is not None:
             self.log_weighted_many(slots, i, out)
             return
-        if self.missing:
-            for d in range(self.n_features):
-                complete &= x[d] == x[d]
+        complete = self.is_complete(x)
         for k in range(slots.n):
             stats = read_row(self, slots.at[k])
             if complete and stats[self.n_stats + COMPLETE] == 1.0:
@@ -611,7 +595,7 @@ cdef class DiagonalModel(EllipticalModel):
         # From the spread, which is for a new row, rho / ((rho + 1) S).
         cdef double ratio = (rho + 1.0) / (rho - 1.0) * ABOVE
         cdef double product = 1.0, tail = 0.0
-        if c.cached[1] != 1.0:
+        if c.cached[COMPLETE] != 1.0:
             return -INFINITY
         for d in range(n_features):
             t = (fabs(box[d] - c.center[d]) + box[n_features + d]) * ABOVE * c.spread[d]
@@ -688,7 +672,7 @@ cdef class SphericalModel(DiagonalModel):
                 c.ratio[d] = 2.0 * log(c.spread[d])
             c.spread[d] *= gap
         c.cached[0] = log(total)
-        c.cached[1] = complete
+        c.cached[COMPLETE] = complete
         c.cached[2] = log_rising(0.5 * (self.df + n_entries), 0.5 * n_features) - n_features * (
             0.5 * (log(PI) + c.cached[0]) - log(root)
         )
@@ -712,9 +696,6 @@ cdef class SphericalModel(DiagonalModel):
         c.cached[self.terms + BOUND] = 0.5 * (
             n_features * log(n_features / size) - (size + n_features) * log_step(size, n_features)
         )
-
-    cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
-        return self.log_marginal_of(row(self, slot), self.factors)
 
     cdef double log_marginal_of(self, const double* stats, const double* factors) noexcept nogil:
         cdef double r = self.mean_precision
@@ -753,7 +734,7 @@ cdef class SphericalModel(DiagonalModel):
         cdef const double* x = self.X + i * self.n_features
         cdef Columns c = columns_of(self, row(self, slot))
         cdef const double* weighed = c.cached + self.terms + WEIGHED + first
-        if not self.is_complete(c.cached, x):
+        if not (c.cached[COMPLETE] and self.is_complete(x)):
             self.log_terms_entries(slot, x, first, n, out)
             return
         q = self.square(x, c.center, c.spread[0])
@@ -809,7 +790,7 @@ cdef class SphericalModel(DiagonalModel):
     cdef double bound_square(self, Py_ssize_t slot, Py_ssize_t i) noexcept nogil:
         cdef const double* x = self.X + i * self.n_features
         cdef Columns c = columns_of(self, row(self, slot))
-        if not self.is_complete(c.cached, x):
+        if not (c.cached[COMPLETE] and self.is_complete(x)):
             return NAN
         return self.square(x, c.center, c.spread[0])
 
@@ -867,7 +848,7 @@ cdef class SphericalModel(DiagonalModel):
         cdef double rho = self.mean_precision + stats[0]
         cdef double nu = self.df + (stats[0] - 1.0) * n_features
         cdef double q = 0.0
-        if c.cached[1] != 1.0:
+        if c.cached[COMPLETE] != 1.0:
             return -INFINITY
         for d in range(n_features):
             t = (fabs(box[d] - c.center[d]) + box[n_features + d]) * ABOVE * c.spread[d]
