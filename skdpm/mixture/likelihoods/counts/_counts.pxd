@@ -27,6 +27,7 @@ cdef class ParametricCounts(ParametricModel):
     """A likelihood overrides `draw_params`."""
     cdef Py_ssize_t n_features
     cdef const double[:, ::1] X
+    cdef double shape, rate
     cdef bint missing, large
     cdef double[::1] work       # (n_features * LD,)
 

@@ -92,8 +92,12 @@ cdef class ParametricCounts(ParametricModel):
     """Rows of counts, NaN for missing entries, under drawn parameters. Entries of this or another
     block may be `missing`, or `large` with separate terms."""
 
-    def __init__(self, const double[:, ::1] X, bint missing, bint large):
+    def __init__(
+        self, const double[:, ::1] X, double shape, double rate, bint missing, bint large
+    ):
         self.X = X
+        self.shape = shape
+        self.rate = rate
         self.n_samples = X.shape[0]
         self.n_features = X.shape[1]
         self.n_stats = N_HEAD + 2 * self.n_features

@@ -567,13 +567,10 @@ cdef class ParametricNegativeBinomial(ParametricCounts):
 
     Parameters: the sum of r log p, log(1 - p) (D), -r log p (D).
     """
-    cdef double shape, rate
     cdef const double[::1] dispersion
 
     def __init__(self, X, double shape, double rate, const double[::1] dispersion, bint missing):
-        ParametricCounts.__init__(self, X, missing, False)
-        self.shape = shape
-        self.rate = rate
+        super().__init__(X, shape, rate, missing, False)
         self.dispersion = dispersion
 
     cdef void draw_params(

@@ -218,27 +218,32 @@ cdef class PoissonModel(CountModel):
             total += log_gamma(&self.gamma, z) + self.fixed_of(sums[d], log_step) - x[d] * log_next
         return total
 
+    cdef inline double log_predictive_complete(
+        self, const double* stats, const double* x, double total
+    ) noexcept nogil:
+        """The same for complete rows, from their total, if terms for all columns are cached."""
+        cdef Py_ssize_t n_paired = self.n_features - self.n_features % 2
+        cdef const double* sums = stats + N_HEAD
+        # Two sums, so that additions do not wait for each other.
+        a = stats[self.n_stats] - total * stats[self.n_stats + 1]
+        b = 0.0
+        for d in range(0, n_paired, 2):
+            a += log_gamma(&self.gamma, sums[d] + x[d])
+            b += log_gamma(&self.gamma, sums[d + 1] + x[d + 1])
+        for d in range(n_paired, self.n_features):
+            a += log_gamma(&self.gamma, sums[d] + x[d])
+        return a + b
+
     cdef void log_predictive_many(self, Indices slots, Py_ssize_t i, double* out) noexcept nogil:
-        cdef Py_ssize_t n_features = self.n_features
-        cdef Py_ssize_t n_paired = n_features - n_features % 2
         cdef const double* x = &self.X[i, 0]
         cdef bint complete = self.totals[i] < LARGE
         cdef double e = 1.0 if self.exposure is None else self.exposure[i]
         for k in range(slots.n):
             stats = row(self, slots.at[k])
-            if not complete or stats[self.n_stats + 2] == 0.0:
+            if complete and stats[self.n_stats + 2] != 0.0:
+                out[k] = self.log_predictive_complete(stats, x, self.totals[i])
+            else:
                 out[k] = self.log_predictive_entries(stats, x, e)
-                continue
-            sums = stats + N_HEAD
-            # Two sums, so that additions do not wait for each other.
-            a = stats[self.n_stats] - self.totals[i] * stats[self.n_stats + 1]
-            b = 0.0
-            for d in range(0, n_paired, 2):
-                a += log_gamma(&self.gamma, sums[d] + x[d])
-                b += log_gamma(&self.gamma, sums[d + 1] + x[d + 1])
-            for d in range(n_paired, n_features):
-                a += log_gamma(&self.gamma, sums[d] + x[d])
-            out[k] = a + b
 
     cdef void log_predictive_bound_many(
         self, Indices slots, const double* box, double* out
@@ -265,22 +270,16 @@ cdef class PoissonModel(CountModel):
             counts = sums + n_features
             largest = highest + n_features * self.shape
             total = x_total = 0.0
+            for d in range(n_features):
+                largest += sums[d]
+                x = self.nearest_to_mode(sums[d], counts[d], box[d], half[d])
+                self.likeliest[d] = x
+                x_total += x
+                if x < LARGE:
+                    total -= log_gamma(&self.log_factorial, x)
             if stats[self.n_stats + 2] > 0.0 and highest < LARGE:
-                for d in range(n_features):
-                    largest += sums[d]
-                    x = self.nearest_to_mode(sums[d], stats[0], box[d], half[d])
-                    x_total += x
-                    total += (
-                        log_gamma(&self.gamma, sums[d] + x) - log_gamma(&self.log_factorial, x)
-                    )
-                total += stats[self.n_stats] - x_total * stats[self.n_stats + 1]
+                total += self.log_predictive_complete(stats, &self.likeliest[0], x_total)
             else:
-                for d in range(n_features):
-                    largest += sums[d]
-                    x = self.nearest_to_mode(sums[d], counts[d], box[d], half[d])
-                    self.likeliest[d] = x
-                    if x < LARGE:
-                        total -= log_gamma(&self.log_factorial, x)
                 total += self.log_predictive_entries(stats, &self.likeliest[0], 1.0)
             # log Gamma(z) <= z log z for z > 1.
             largest *= 2.0 * log(2.0 + largest) + log(self.rate + stats[0] + 1.0)
@@ -301,13 +300,6 @@ cdef class ParametricPoisson(ParametricCounts):
 
     Parameters: minus the sum of the rates, their logarithms (D), the rates (D).
     """
-    cdef double shape, rate
-
-    def __init__(self, X, double shape, double rate, bint missing, bint large):
-        ParametricCounts.__init__(self, X, missing, large)
-        self.shape = shape
-        self.rate = rate
-
     cdef void draw_params(
         self, const double* stats, double power, double* params, bitgen_t* rng
     ) noexcept nogil:
