@@ -224,20 +224,18 @@ def agreement(cluster_samples):
         draws = np.array([draws[0, :half], draws[0, len(at) - half :]])
     owner = np.repeat(np.arange(len(draws)), draws.shape[1])
     flat = draws.reshape(-1, draws.shape[2])
-    pairs = [_n_pairs(labels) for labels in flat]
     sums, counts = np.zeros(2), np.zeros(2)
     for a, b in itertools.combinations(range(len(flat)), 2):
         same = int(owner[a] == owner[b])
-        sums[same] += adjusted_rand(flat[a], flat[b], pairs[a], pairs[b])
+        sums[same] += adjusted_rand(flat[a], flat[b])
         counts[same] += 1
     between, within = (s / n if n else 1.0 for s, n in zip(sums, counts, strict=True))
     return {"ari_within": float(within), "ari_between": float(between)}
 
 
-def adjusted_rand(a, b, one=None, other=None):
+def adjusted_rand(a, b):
     """Adjusted Rand index (Hubert & Arabie 1985) of labels, small integers; see `_n_pairs`."""
-    one = _n_pairs(a) if one is None else one
-    other = _n_pairs(b) if other is None else other
+    one, other = _n_pairs(a), _n_pairs(b)
     # Labels may be of a type that does not hold the number of pairs of labels.
     pairs = a.astype(np.intp) * (int(b.max()) + 1) + b
     both, total = _n_pairs(pairs), float(len(a) * (len(a) - 1))

@@ -237,7 +237,7 @@ cdef class ClusterModel(MemoryOwner):
 
     cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
         """log p(items of the slot) less their `log_constants`, parameters integrated out."""
-        return NAN
+        return self.log_marginal_at(slot, self.hyper)
 
     cdef void log_predictive_many(self, Indices slots, Py_ssize_t i, double* out) noexcept nogil:
         """log p(x_i | items of each slot) less the item's `log_constants`, for an item in no
@@ -389,7 +389,7 @@ cdef class ClusterModel(MemoryOwner):
     # `resample_hyperparameters` need no log marginal likelihoods under other ones.
 
     cdef double log_marginal_at(self, Py_ssize_t slot, const double* hyper) noexcept nogil:
-        """log p(items of the slot) under other hyperparameters, from the statistics alone."""
+        """`log_marginal` under other hyperparameters, from the statistics alone."""
         return NAN
 
     cdef double log_likelihood_at(

@@ -279,14 +279,6 @@ cdef class NegativeBinomialModel(CountModel):
         self.left_slot = slot
         self.left_item = i
 
-    cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
-        """Accurate relative to s log s, the size of its largest terms."""
-        cdef const double* stats = row(self, slot)
-        cdef double total = 0.0
-        for d in range(self.n_features):
-            total -= self.terms_of(stats, d, False)[4] + self.prior[d, 2]
-        return total
-
     cdef double log_column_at(
         self, Py_ssize_t slot, Py_ssize_t d, const double* hyper
     ) noexcept nogil:
@@ -302,6 +294,7 @@ cdef class NegativeBinomialModel(CountModel):
         ) - prior[2]
 
     cdef double log_marginal_at(self, Py_ssize_t slot, const double* hyper) noexcept nogil:
+        """Accurate relative to s log s, the size of its largest terms."""
         cdef double total = 0.0
         for d in range(self.n_features):
             total += self.log_column_at(slot, d, hyper)

@@ -164,9 +164,6 @@ cdef class PoissonModel(CountModel):
             terms[1] = log(self.rate + stats[0] + 1.0)
             terms[2] = 1.0
 
-    cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
-        return self.log_marginal_at(slot, &self.hyper[0])
-
     cdef double log_marginal_at(self, Py_ssize_t slot, const double* hyper) noexcept nogil:
         """Accurate relative to s log s, the size of its largest terms."""
         cdef const double* stats = row(self, slot)

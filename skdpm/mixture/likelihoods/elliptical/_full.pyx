@@ -78,7 +78,6 @@ from skdpm.mixture.likelihoods.elliptical._hyper import packed_places
 from skdpm.mixture.likelihoods.contract._parametric cimport LD, TILE, ParametricModel, tile_gather
 
 cdef double LOG_PI = log(PI)
-cdef double LOG_1E100 = log(1e100)
 
 cdef enum:
     # Learning costs a sweep over about 10 D rows, and should take less than a quarter of a sweep.
@@ -476,23 +475,16 @@ cdef class FullModel(EllipticalModel):
 
     cdef double log_far_square(self, const double* x, const double* cached) noexcept nogil:
         """log q for a row so far away that q overflows."""
-        cdef Py_ssize_t n_steps = 0
         cdef const double* center = cached + CENTER
         cdef double* gap = &self.work[0]
-        cdef double q = INFINITY
+        cdef double unit = 1.0, q = INFINITY
         # From distances divided by 1e100 until it does not.
-        while not q < 1e300 and n_steps < 5:
-            n_steps += 1
+        while not q < 1e300 and unit > 1e-300:
+            unit *= 1e-100
             for d in range(self.n_features):
-                gap[d] = x[d] - center[d]
-                for _step in range(n_steps):
-                    gap[d] *= 1e-100
+                gap[d] = (x[d] - center[d]) * unit
             q = solve_squared(center + self.n_features, self.n_features, gap)
-        return log(q) + 2.0 * n_steps * LOG_1E100
-
-    cdef double log_far_tail(self, const double* x, const double* cached) noexcept nogil:
-        """log(1 + q rho / (rho + 1)) for a new row so far away that the square q overflows."""
-        return self.log_far_square(x, cached) + log(cached[SHRINKAGE])
+        return log(q) - 2.0 * log(unit)
 
     cdef void log_predictive_many(self, Indices slots, Py_ssize_t i, double* out) noexcept nogil:
         if self.is_open(i) or self.pending_item != i:
@@ -816,7 +808,7 @@ cdef class FullModel(EllipticalModel):
                 )
                 continue
             if tails[k] > 700.0:
-                tails[k] = self.log_far_tail(x, cached)
+                tails[k] = self.log_far_square(x, cached) + log(cached[SHRINKAGE])
             out[k] = cached[PEAK] - cached[EXPONENT] * tails[k]
 
     cdef Py_ssize_t find_near(
@@ -954,7 +946,8 @@ cdef class FullModel(EllipticalModel):
             tile_log(tails, (items.n + 7) // 8 * 8)
             for i in range(items.n):
                 if tails[i] > 700.0:
-                    tails[i] = self.log_far_tail(self.X + items.at[i] * n_features, cached)
+                    far = self.X + items.at[i] * n_features
+                    tails[i] = self.log_far_square(far, cached) + log(cached[SHRINKAGE])
                 out[i] = cached[PEAK] - cached[EXPONENT] * tails[i]
             out += items.n
         if self.gaps is None:
