@@ -174,15 +174,12 @@ cdef inline double log_far_tail(
     const double* x, const double* center, const double* spread, Py_ssize_t n_features
 ) noexcept nogil:
     """log sum_d t_d^2 where a square overflows."""
-    cdef double most = 0.0, total = 0.0
+    cdef double total = 0.0
     for d in range(n_features):
         if x[d] == x[d]:
-            most = max(most, fabs(x[d] - center[d]))
-    for d in range(n_features):
-        if x[d] == x[d]:
-            t = (x[d] - center[d]) / most * (spread[d] / spread[0])
+            t = (x[d] - center[d]) * 1e-200 * spread[d]
             total += t * t
-    return 2.0 * (log(most) + log(spread[0])) + log(total)
+    return log(total) - 2.0 * log(1e-200)
 
 
 cdef class DiagonalModel(EllipticalModel):

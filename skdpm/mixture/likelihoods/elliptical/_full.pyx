@@ -78,6 +78,7 @@ from skdpm.mixture.likelihoods.elliptical._hyper import packed_places
 from skdpm.mixture.likelihoods.contract._parametric cimport LD, TILE, ParametricModel, tile_gather
 
 cdef double LOG_PI = log(PI)
+cdef double FAR_UNIT = 1e-200      # of distances whose squares overflow
 
 cdef enum:
     # Learning costs a sweep over about 10 D rows, and should take less than a quarter of a sweep.
@@ -477,14 +478,10 @@ cdef class FullModel(EllipticalModel):
         """log q for a row so far away that q overflows."""
         cdef const double* center = cached + CENTER
         cdef double* gap = &self.work[0]
-        cdef double unit = 1.0, q = INFINITY
-        # From distances divided by 1e100 until it does not.
-        while not q < 1e300 and unit > 1e-300:
-            unit *= 1e-100
-            for d in range(self.n_features):
-                gap[d] = (x[d] - center[d]) * unit
-            q = solve_squared(center + self.n_features, self.n_features, gap)
-        return log(q) - 2.0 * log(unit)
+        for d in range(self.n_features):
+            gap[d] = (x[d] - center[d]) * FAR_UNIT
+        q = solve_squared(center + self.n_features, self.n_features, gap)
+        return log(q) - 2.0 * log(FAR_UNIT)
 
     cdef void log_predictive_many(self, Indices slots, Py_ssize_t i, double* out) noexcept nogil:
         if self.is_open(i) or self.pending_item != i:
@@ -651,9 +648,9 @@ cdef class FullModel(EllipticalModel):
         """The same times unit^2: a unit below 1 if q_B overflows."""
         cdef const double* center = row(self, slot) + self.n_stats + CENTER
         cdef double q = self.project(slot, i)
-        while q == INFINITY and unit[0] > 1e-300:
+        if q == INFINITY:
             self.gap_slot = NONE
-            unit[0] *= 1e-100
+            unit[0] = FAR_UNIT
             q = self.gaps.project(center + self.n_features, center, i, unit[0])
         return q
 
