@@ -57,7 +57,7 @@ class Rows(contextlib.AbstractContextManager):
 
     def log_constant(self, likelihood):
         """Return the sum of `Likelihood.log_constants` over all rows."""
-        return sum(self._map(_log_constant, likelihood))
+        return sum(self._map(lambda X, block: float(likelihood.log_constants(X).sum())))
 
     def sample(self, n_rows, key):
         """Draw n_rows rows, or all, from every block in proportion to its size. They stay in their
@@ -324,10 +324,6 @@ def _summarise(X, block, likelihood):
 def _some_rows(X, block, counts, key):
     rng = np.random.Generator(stream(*key, block))
     return X[np.sort(rng.choice(X.shape[0], counts[block - 1], replace=False))]
-
-
-def _log_constant(X, block, likelihood):
-    return float(likelihood.log_constants(X).sum())
 
 
 # The order in which a sweep visits the rows of a block, in which close rows follow one another. It

@@ -351,10 +351,6 @@ cdef class ConcentrationNodes:
 
     # The Python boundary.
 
-    def forget_laws(self):
-        """Make the laws by k anew when they are next used."""
-        self.known[:] = False
-
     def arrays(self):
         """Nodes and log prior weights: two ndarrays of shape (n_nodes,)."""
         return np.array(self.values), np.array(self.log_hyper)

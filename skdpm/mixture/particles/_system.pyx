@@ -783,7 +783,7 @@ cdef class ParticleSystem(MemoryOwner):
 
     def renew(self):
         """Compute the laws of the concentration in closed form after particles were replaced."""
-        self.nodes.forget_laws()
+        self.nodes.known[:] = False      # laws by k, made anew when they are next used
         self.count()
         for p in range(self.weights.n):
             self.renew_own_law(p)
