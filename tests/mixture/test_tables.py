@@ -687,9 +687,9 @@ def test_columns_of_two_values_are_reported(sampler):
     X["b"] = np.where(X["b"] > 0.3, 2.5, -1.0)
     params = {**FAST, "sampler": sampler}
     with pytest.warns(UserWarning, match=r"^column 'b' of X has only two different values"):
-        DPMixture(**params).fit(X)
+        DPMixture(likelihood="gaussian", **params).fit(X)
     with pytest.warns(UserWarning, match=r"^column 1 of X has only two different values"):
-        DPMixture(**params).fit(X.to_numpy())
+        DPMixture(likelihood="gaussian", **params).fit(X.to_numpy())
     for d in range(5):
         X[f"flag {d}"] = (rng.random(60) < 0.4).astype(float)
     named = "^column 'b', column 'flag 0', column 'flag 1' and 3 more columns of X have"
@@ -825,7 +825,7 @@ def test_a_column_that_numbers_the_rows_is_reported():
 def test_columns_of_two_values_are_reported_once():
     rng = np.random.default_rng(0)
     X = np.column_stack([rng.normal(size=60), rng.random(60) < 0.4])
-    model = DPMixture(warm_start=True, **TWO_CHAINS)
+    model = DPMixture(likelihood="gaussian", warm_start=True, **TWO_CHAINS)
     with pytest.warns(UserWarning, match="only two different values"):
         model.fit(X)
     with warnings.catch_warnings():
