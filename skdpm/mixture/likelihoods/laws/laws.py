@@ -596,9 +596,10 @@ class MatrixLaws(Laws):
             loc = self.loc[chosen] @ frame.T
             factor = self._factors(frame @ self.scale[chosen] @ frame.T, frame, chosen)
             gaps = y - loc[which, :n_known]
-            white = np.linalg.solve(factor[:, :n_known, :n_known][which], gaps[..., None])
-            rest = loc[which, n_known:] + (factor[:, n_known:, :n_known][which] @ white)[..., 0]
-            df, spread = conditioned(self.df[clusters[rows]], n_known, norms(white[..., 0]))
+            white = _forward(factor, which, gaps)
+            along = factor[:, n_known:, :n_known][which] @ white[..., None]
+            rest = loc[which, n_known:] + along[..., 0]
+            df, spread = conditioned(self.df[clusters[rows]], n_known, norms(white))
             means = self._shift() + y @ back[:, :n_known].T + rest @ back[:, n_known:].T
             # (n_chosen, n_features, n_unknown)
             roots = back[:, n_known:] @ factor[:, n_known:, n_known:]
@@ -864,6 +865,16 @@ def factors(scales, pulls=None, least=0.0):
         if pulls is not None:
             _update(factor, poor, pulls[poor])
     return factor
+
+
+def _forward(factor, which, values):
+    """Vectors that lower triangular matrices, one for each vector, map to the values: (n,
+    n_columns). A general solver would take the time of a factorisation for each vector."""
+    found = np.empty(values.T.shape)
+    for j, column in enumerate(values.T):
+        along = np.einsum("ik,ki->i", factor[which, j, :j], found[:j])
+        found[j] = (column - along) / factor[which, j, j]
+    return found.T
 
 
 def _careful(scales, least):
