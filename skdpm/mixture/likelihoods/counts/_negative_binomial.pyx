@@ -279,6 +279,14 @@ cdef class NegativeBinomialModel(CountModel):
         self.left_slot = slot
         self.left_item = i
 
+    cdef double log_marginal(self, Py_ssize_t slot) noexcept nogil:
+        """`log_marginal_at` the current hyperparameters, from cached terms."""
+        cdef const double* stats = row(self, slot)
+        cdef double total = 0.0
+        for d in range(self.n_features):
+            total -= self.terms_of(stats, d, False)[4] + self.prior[d, 2]
+        return total
+
     cdef double log_column_at(
         self, Py_ssize_t slot, Py_ssize_t d, const double* hyper
     ) noexcept nogil:
