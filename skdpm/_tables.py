@@ -400,6 +400,8 @@ class CodeFor:
 
 def shown(value):
     """Code of a number."""
+    if np.isinf(value):
+        return f"float('{value}')"
     return f"{value:.0f}" if value == np.rint(value) and abs(value) < 1e9 else repr(value)
 
 

@@ -1785,3 +1785,24 @@ def test_columns_may_have_names_of_methods():
     X = pd.DataFrame(np.random.default_rng(0).normal(size=(20, 2)), columns=["read", "__next__"])
     model = DPMixture(n_draws=5, n_warmup=5, n_chains=1, random_state=0).fit(X)
     assert list(model.feature_names_in_) == ["read", "__next__"]
+
+
+def test_numbers_beside_text_do_not_change_the_advice_about_it():
+    """Columns of numbers that "auto" would take as categories or counts."""
+    columns = {
+        "size": np.linspace(1.0, 9.0, 395) ** 2,
+        "day": np.tile([152, 174, 201, 227, 258], 79),
+    }
+    X = pd.DataFrame(columns | {"group": np.where(np.arange(395) < 270, "ozone", "control")})
+    with pytest.raises(ValueError, match=r'ozone.*use likelihood="mixed" for tables'):
+        DPMixture().fit(X)
+
+
+def test_code_about_infinite_entries_runs():
+    X = pd.DataFrame({"end": np.r_[np.full(20, np.inf), np.linspace(0.1, 5.0, 80) ** 2]})
+    with pytest.warns(UserWarning, match="has inf in 20 of 100 rows") as caught:
+        suggest_likelihood(X)
+    line = re.search(r"X\[\['end'\]\] = X\[\['end'\]\]\.replace\(.*?nan\)", str(caught[0].message))
+    scope = {"X": X, "np": np}
+    exec(line[0], scope)
+    assert scope["X"]["end"].isna().sum() == 20

@@ -79,19 +79,20 @@ def laws_for(X):
         return _laws_of_numbers(X)
     columns = [table.column(d, reads_numbers=True) for d in range(table.shape[1])]
     columns = Numbers({d: column for d, column in enumerate(columns) if column.kind in NUMBERS})
-    only = columns if len(columns) == table.shape[1] else ()  # otherwise X is refused
-    products = products_among(columns.some_rows(columns)) if only else []
+    if len(columns) < table.shape[1]:
+        return _laws_of_numbers(X)  # which refuse X
+    products = products_among(columns.some_rows(columns))
     for d in products:
         del columns[d]
     codes, copies = columns_of_codes(columns)
-    declared = [d for d in only if table.column(d).categories is not None]
+    declared = [d for d in columns if table.column(d).categories is not None]
     # Ordered ones, as answers on a scale, may be numbers.
     declared = [d for d in declared if not getattr(table.native(d).dtype, "ordered", False)]
     codes, copies = sorted({*codes, *declared}), [d for d in copies if d not in declared]
     answers, counts, follow = columns_of_kinds(columns, [*codes, *copies])
     counts = [d for d in counts if d not in declared]
     codes, copies = [[d for d in own if d not in counts] for own in (codes, copies)]
-    if table.shape[1] <= ALWAYS_FULL and set(only).difference(codes, copies, answers, counts):
+    if table.shape[1] <= ALWAYS_FULL and set(columns).difference(codes, copies, answers, counts):
         # Normal clusters divide by columns of two values, whatever other columns say.
         codes = sorted({*codes, *(d for d in answers if len(columns.levels[d][0]) == 2)})
         answers = [d for d in answers if d not in codes]
