@@ -753,6 +753,18 @@ def test_columns_that_others_determine_are_predicted():
         model.predict_columns(rows, 3)
 
 
+def test_constants_in_no_part_are_known():
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(60, 2)), columns=["a", "b"])
+    frame = frame.assign(share=0.1, year=2020, kind="x")
+    likelihood = Product([("numbers", Gaussian(), ["a", "b"])])
+    model = DPMixture(likelihood=likelihood, **SHORT).fit(frame)
+    rows = model.sample(4)[0]
+    assert (rows[:, 2] == 0.1).all() and (rows[:, 3] == 2020).all() and np.isnan(rows[:, 4]).all()
+    gap = frame[:3].assign(share=[np.nan, 0.1, 0.3])
+    assert model.impute(gap)["share"].tolist() == [0.1, 0.1, 0.3]
+    assert model.predict_columns(gap, "year")["year"].mean.tolist() == [2020.0] * 3
+
+
 @pytest.mark.parametrize("kind", ["clusters", "marks", "noise"])
 def test_correlations_are_no_relations(kind):
     rng = np.random.default_rng(0)

@@ -108,7 +108,7 @@ class Relation(NamedTuple):
 
 
 def relations_among(values, columns, others):
-    """How each of `columns` follows from the `others`, if it does: list of `Relation`."""
+    """How each of `columns` follows from the `others`, or is constant: list of `Relation`."""
     if len(values) < FEWEST_ROWS or len(columns) * len(others) ** 2 > MOST_WORK:
         return []
     known = ~np.isnan(values).all(axis=0)
@@ -134,9 +134,11 @@ def _relation(values, columns, are_logs):
     own = np.log(entries) if are_logs else entries
     with np.errstate(over="ignore", invalid="ignore"):
         means, spreads = own.mean(axis=0), own.std(axis=0)
-    if not np.isfinite(spreads).all() or not np.ptp(own[:, 0]) > 0.0:
+    if not np.isfinite(spreads).all():
         return None
-    spreads = np.where(np.ptp(own, axis=0) > 0.0, spreads, 1.0)
+    means, spreads = np.where(
+        np.ptp(own, axis=0) > 0.0, [means, spreads], [own[0], [1.0] * len(columns)]
+    )
     own = (own - means) / spreads
     weights = np.linalg.lstsq(own[:, 1:], own[:, 0], rcond=LEAST_ANGLE)[0]
     used = np.append(True, weights**2 > LEAST_SHARE)
@@ -164,8 +166,7 @@ def _unexplained(values):
 
 def _rounding(column, are_logs=True):
     """Variance of the rounding of a column or of its logarithms, as a share of theirs."""
-    step = step_of(np.diff(np.unique(column)))
-    if step is None or np.ptp(column) == 0.0:
+    if np.ptp(column) == 0.0 or (step := step_of(np.diff(np.unique(column)))) is None:
         return 0.0
     if not are_logs:
         return step**2 / 12.0 / column.var()
