@@ -125,8 +125,8 @@ def columns_of_codes(columns):
 
 
 def columns_of_kinds(columns, codes):
-    """Positions of answers, of counts and of columns that follow from these: three lists of int. A
-    third of the columns hold some. Answers need not be near a mean, and large counts vary more."""
+    """Positions of answers, of counts and of columns that follow from these: three lists of int.
+    Answers need not be near a mean, and large counts vary more."""
     answers = _columns_of_answers(columns, codes)
     firsts = {d: columns.levels[d][0][:2].tolist() for d in codes}
     known = [d for d, first in firsts.items() if first not in ([0.0, 1.0], [1.0, 2.0])]
@@ -145,9 +145,7 @@ def _columns_of_answers(columns, codes):
     levels = {d: own for d, (own, _) in columns.levels.items()}
     answers = [d for d in levels if d not in codes and _are_answers(levels[d])]
     n_others = len(columns) - len(answers) - sum(len(own) == 1 for own in levels.values())
-    enough = n_others > 0 or len(answers) >= FEWEST_ANSWERS
-    # Gaussian clusters separate two values, however many other columns tell clusters.
-    if not enough or (2 * len(answers) < n_others and all(len(levels[d]) > 2 for d in answers)):
+    if not answers or not (n_others > 0 or len(answers) >= FEWEST_ANSWERS):
         return []
     n_rows = len(columns[answers[0]].values)
     few = n_rows < FEWEST_ROWS * sum(len(levels[d]) - 1 for d in answers)
