@@ -131,7 +131,12 @@ def columns_of_kinds(columns, codes):
     firsts = {d: columns.levels[d][0][:2].tolist() for d in codes}
     known = [d for d, first in firsts.items() if first not in ([0.0, 1.0], [1.0, 2.0])]
     # Small counts have as few levels as answers; other columns show that they are counts.
-    certain = [d for d in answers if not _are_small_counts(columns[d].values)]
+    few = 3 * len(answers) < sum(len(own) != 1 for own, _ in columns.levels.values())
+    certain = [
+        d
+        for d in answers
+        if len(columns.levels[d][0]) == 2 or not (few or _are_small_counts(columns[d].values))
+    ]
     counts, follow = _columns_of_counts(columns, [*known, *certain])
     if counts:
         answers = certain
